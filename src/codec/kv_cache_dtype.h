@@ -1,0 +1,68 @@
+// How one stored number of the KV cache looks, and which numbers share a scale. Parsed once from strings; every switch
+// over these enums lists all cases.
+#ifndef TURBOQUANT_CODEC_KV_CACHE_DTYPE_H_
+#define TURBOQUANT_CODEC_KV_CACHE_DTYPE_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace turboquant {
+
+enum class KvCacheDtype : uint8_t {
+  kF32,       // IEEE binary32; reference and tests
+  kF16,       // IEEE binary16
+  kBf16,      // bfloat16
+  kInt8,      // symmetric, codes -127..127
+  kFp8E4m3,   // OCP FP8 E4M3 (finite only), saturating at 448
+  kFp8E5m2,   // OCP FP8 E5M2, saturating at 57344
+  kInt4,      // symmetric, codes -7..7, two to a byte
+  kInt4Asym,  // codes 0..15 with a zero point, two to a byte
+};
+inline constexpr std::array kAllKvCacheDtypes = {
+    KvCacheDtype::kF32,     KvCacheDtype::kF16,     KvCacheDtype::kBf16, KvCacheDtype::kInt8,
+    KvCacheDtype::kFp8E4m3, KvCacheDtype::kFp8E5m2, KvCacheDtype::kInt4, KvCacheDtype::kInt4Asym};
+
+enum class ScaleGranularity : uint8_t {
+  kNone,          // no scale (f32, f16, bf16; FP8 at scale 1)
+  kPerTensor,     // static: one scale per layer and side
+  kPerHead,       // static: one per KV head
+  kPerChannel,    // static: one per KV head and channel
+  kPerTokenHead,  // dynamic: one f16 per token and head, in the block
+  kPerGroup,      // dynamic: one f16 per token, head and group of channels, in the block
+};
+
+// Bits of one code, scales not included: 32, 16, 8 or 4.
+constexpr int CodeBits(KvCacheDtype dtype) {
+  switch (dtype) {
+    case KvCacheDtype::kF32: return 32;
+    case KvCacheDtype::kF16:
+    case KvCacheDtype::kBf16: return 16;
+    case KvCacheDtype::kInt8:
+    case KvCacheDtype::kFp8E4m3:
+    case KvCacheDtype::kFp8E5m2: return 8;
+    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt4Asym: return 4;
+  }
+  return 0;
+}
+constexpr bool IsDynamic(ScaleGranularity g) {
+  return g == ScaleGranularity::kPerTokenHead || g == ScaleGranularity::kPerGroup;
+}
+constexpr bool IsStatic(ScaleGranularity g) {
+  return g == ScaleGranularity::kPerTensor || g == ScaleGranularity::kPerHead || g == ScaleGranularity::kPerChannel;
+}
+
+// "int8", "fp8_e4m3", ... and back. Names of other engines (q8_0, fp8, q4_0, ...) are accepted; `note` then says what the
+// name was mapped to. Unknown: kInvalidArgument with the list.
+std::string_view Name(KvCacheDtype dtype);
+Result<KvCacheDtype> ParseKvCacheDtype(std::string_view text, std::string* note);
+// "per_token_head", "per_group:64", ...
+std::string_view Name(ScaleGranularity granularity);
+
+}  // namespace turboquant
+
+#endif  // TURBOQUANT_CODEC_KV_CACHE_DTYPE_H_

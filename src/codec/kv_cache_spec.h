@@ -1,0 +1,94 @@
+// What one layer of the cache stores, and the byte layout of its blocks (docs/formats/block.md).
+//
+// A block holds block_size tokens of one layer. It is num_kv_heads runs of equal length, one per KV head:
+//
+//   [K scales | V scales | K zero points | V zero points | pad to 64][K lines][V lines]
+//
+// Scales and zero points are f16, [num_groups][block_size] each, present for dynamic granularities only (zero points for
+// int4_asym only). A line is 64 bytes = 16 lanes of 4 bytes; a lane holds e = 32 / CodeBits codes along the axis that the
+// attention product sums over:
+//   K: lane = token,   e codes = consecutive channels: [block_size/16][head_dim/e][16 tokens][e channels]
+//   V: lane = channel, e codes = consecutive tokens:   [block_size/e][head_dim/16][16 channels][e tokens]
+// For 4-bit codes a line carries two 8-bit-style lines as planes (low nibble first): for K the low nibble of byte
+// [token][i] is channel 8*g + i and the high nibble channel 8*g + 4 + i (g = line of the 16-token group); for V the low
+// nibble of byte [channel][i] is token 8*g + i, the high nibble token 8*g + 4 + i.
+// int8 K codes are stored biased, u8 = code + 128; int8 V codes are stored as s8. int4 codes are stored as code + 8 on
+// both sides; int4_asym codes 0..15 as they are.
+#ifndef TURBOQUANT_CODEC_KV_CACHE_SPEC_H_
+#define TURBOQUANT_CODEC_KV_CACHE_SPEC_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "codec/kv_cache_dtype.h"
+
+namespace turboquant {
+
+enum class KvSide : uint8_t { kKey, kValue };
+
+struct KvSideSpec {
+  KvCacheDtype dtype = KvCacheDtype::kInt8;
+  ScaleGranularity granularity = ScaleGranularity::kPerTokenHead;
+  int group_size = 0;  // channels that share a scale; only for kPerGroup
+
+  // Channels under one scale: group_size, or head_dim where a scale covers the head.
+  int ChannelsPerScale(int head_dim) const { return granularity == ScaleGranularity::kPerGroup ? group_size : head_dim; }
+  // Scales stored per token and head in the block: 0 where none is.
+  int ScalesPerToken(int head_dim) const {
+    return IsDynamic(granularity) ? head_dim / ChannelsPerScale(head_dim) : 0;
+  }
+  bool HasZeroPoint() const { return dtype == KvCacheDtype::kInt4Asym; }
+  bool operator==(const KvSideSpec&) const = default;
+};
+
+struct KvCacheSpec {
+  KvSideSpec k;
+  KvSideSpec v;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int block_size = 64;  // tokens per block, a multiple of 16, at most 256
+
+  // kUnsupported or kInvalidArgument with the reason and what is supported.
+  [[nodiscard]] Status Validate() const;
+  size_t BytesPerBlock() const;
+  double BytesPerToken() const { return static_cast<double>(BytesPerBlock()) / block_size; }
+  // Stored bits per value of one side or of both, with scales, zero points and padding.
+  double BitsPerValue() const;
+  std::string ToString() const;  // "int8/int8 per_token_head"
+  bool operator==(const KvCacheSpec&) const = default;
+};
+
+// Byte offsets inside the run of one KV head.
+struct KvBlockLayout {
+  size_t k_scales = 0, v_scales = 0, k_zero_points = 0, v_zero_points = 0;
+  size_t k_lines = 0, v_lines = 0;
+  size_t bytes_per_head = 0;  // multiple of 64
+  explicit KvBlockLayout(const KvCacheSpec& spec);
+};
+
+// "int8", "int8/int4", with "--kv-scale-granularity" text ("per_token_head", "per_group:64", K and V apart with '/',
+// empty = the format's default). Returns the K and V side; notes collects what aliases mapped to.
+struct KvSidePair {
+  KvSideSpec k, v;
+};
+Result<KvSidePair> ParseKvFormat(std::string_view dtype, std::string_view granularity, std::vector<std::string>* notes);
+
+// Static scales of one layer, for granularities that keep none in the block. x ~ scale * code.
+struct KvStaticScales {
+  std::vector<float> k;  // kPerTensor [1], kPerHead [num_kv_heads], kPerChannel [num_kv_heads][head_dim]; else empty
+  std::vector<float> v;
+};
+
+// Scale for the values of one KV head as the codecs and kernels take it.
+struct HeadScales {
+  float head = 1.0f;               // factor for the whole head
+  const float* channels = nullptr;  // [head_dim] factors, or null
+};
+HeadScales ScalesOfHead(const KvSideSpec& side, const std::vector<float>& scales, int head, int head_dim);
+
+}  // namespace turboquant
+
+#endif  // TURBOQUANT_CODEC_KV_CACHE_SPEC_H_

@@ -1,0 +1,151 @@
+// One table of kernels. A row = operation x stored format x instruction set; its declaration, its check
+// (tests/check_kernels) and its timing follow from the row. Dispatched once at start.
+//
+// Contract of every kernel:
+//  - pointers are as annotated; lines are 64-byte aligned, nothing else need be;
+//  - nothing is allocated and nothing is read or written outside the stated extents;
+//  - row r of the output depends on row r of the input only, bit for bit: num_rows and the place of a row never matter.
+//    (This is what makes results independent of batching and chunking.)
+//  - integer products (int8, int4, int4_asym) equal the scalar rows bit for bit up to the last float multiply; float
+//    paths agree within the bounds derived in tests/check_kernels.
+#ifndef TURBOQUANT_KERNELS_KERNEL_TABLE_H_
+#define TURBOQUANT_KERNELS_KERNEL_TABLE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "codec/kv_cache_spec.h"
+#include "codec/tile.h"
+#include "kernels/cpu_features.h"
+
+namespace turboquant {
+
+inline constexpr int kMaxTileTokens = 64;  // tokens per QK / softmax / PV call; blocks longer than this take several
+inline constexpr int kMaxTileRows = 32;    // (query, head) rows per call
+inline constexpr int kMaxHeadDim = 512;
+inline constexpr int kMaxGroups = 32;      // scales per token and head
+
+// Queries, brought into the form that the QK kernel of the same format and ISA wants. The softmax scale, the static head
+// scale and the per-channel K scales are folded in here. Integer formats: per row one scale and 16-bit codes
+//   q_int = rint(q' / sq), sq = max|q'| / 32512, q' = q * scale * channel_scale     (|q_int| <= 32512 = 127 * 256)
+// so that a VNNI kernel can use two s8 terms, q_int = 256 * hi + lo, and an AVX2 kernel vpmaddwd, both exactly.
+struct PrepareQArgs {
+  const float* q;          // num_rows rows of [head_dim], `q_stride` floats apart
+  size_t q_stride;
+  int num_rows, head_dim;
+  int group_size;          // channels per K scale; head_dim where there is one or none
+  float scale;             // softmax scale x static head scale
+  const float* channel_scales;  // [head_dim] or null
+  void* out;               // num_rows x PreparedQBytes(head_dim, group_size), 64-byte aligned
+};
+constexpr size_t PreparedQBytes(int head_dim, int group_size) {
+  const size_t groups = static_cast<size_t>(head_dim) / static_cast<size_t>(group_size);
+  return (4 * static_cast<size_t>(head_dim) + 4 * groups + 64 + 63) / 64 * 64;
+}
+
+// scores[r][t] = q_r . k_t in natural units (scale folded in): what softmax takes.
+struct QkArgs {
+  const void* q;               // prepared rows
+  const uint8_t* k;            // K lines of the tile
+  const uint16_t* scales;       // f16 [num_groups][scale_stride], at the tile's first token; null where there is none
+  const uint16_t* zero_points;  // same, int4_asym only
+  int scale_stride;             // block_size
+  int num_rows, num_tokens, head_dim, group_size;  // num_tokens: multiple of 16, <= kMaxTileTokens
+  float* scores;                // [num_rows][kMaxTileTokens]
+  const uint8_t* prefetch;      // prefetch + i is fetched beside line byte i (same extent as k), or null
+};
+
+// Online softmax of one tile. Valid tokens of row r are [begin[r], end[r]); outside, p = 0. The running maximum moves only
+// when the tile's maximum exceeds it by more than kLazyRescale (or when it is -inf), so that O is rarely rescaled.
+inline constexpr float kLazyRescale = 8.0f;
+struct SoftmaxArgs {
+  float* scores;      // [num_rows][kMaxTileTokens]; in: logits, out: p = exp(logit - max[r])
+  const int* begin;   // [num_rows]
+  const int* end;     // [num_rows]; begin >= end: nothing valid, row's state is untouched and p = 0
+  int num_rows, num_tokens;
+  float logit_softcap;  // 0 = none; else logit = cap * tanh(logit / cap) before the softmax
+  float* max;         // [num_rows] running reference maximum, -inf at first
+  float* sum;         // [num_rows] running sum of p
+  float* rescale;     // [num_rows] out: factor that what was accumulated before must be multiplied with
+};
+
+// out[r] = out[r] * rescale[r] + sum_t p[r][t] * v_t. Integer formats: pv = p * v_scale; codes u8 = rint(pv * (255 / max)),
+// max over the tile's row (per channel group where scales are per group); out += acc * (max / 255). A row whose p are all 0
+// only gets its rescale. Static head and channel scales of V are not applied here but once at the end by the caller.
+struct PvArgs {
+  const float* p;              // [num_rows][kMaxTileTokens]
+  const uint8_t* v;            // V lines of the tile
+  const uint16_t* scales;       // f16 [num_groups][scale_stride] or null
+  const uint16_t* zero_points;  // int4_asym only
+  int scale_stride;
+  int num_rows, num_tokens, head_dim, group_size;
+  const float* rescale;         // [num_rows]
+  float* out;                   // [num_rows][head_dim]
+  const uint8_t* prefetch;      // as in QkArgs
+};
+
+// n floats to f16 / bf16 and back, round half to even.
+struct ConvertArgs {
+  const float* in;
+  uint16_t* out;
+  size_t n;
+};
+
+using PrepareQFn = void (*)(const PrepareQArgs&);
+using QkFn = void (*)(const QkArgs&);
+using SoftmaxFn = void (*)(const SoftmaxArgs&);
+using PvFn = void (*)(const PvArgs&);
+using EncodeFn = void (*)(const EncodeArgs&);
+using ConvertFn = void (*)(const ConvertArgs&);
+
+enum class KernelOp : uint8_t { kPrepareQ, kQk, kSoftmax, kPv, kEncode, kToHalf };
+
+struct KernelRow {
+  std::string_view name;   // "qk/int8/avx2"
+  KernelOp op;
+  KvCacheDtype dtype;      // ignored for kSoftmax and kToHalf
+  Isa isa;
+  CpuFeatures requires_features;
+  union {
+    PrepareQFn prepare_q;
+    QkFn qk;
+    SoftmaxFn softmax;
+    PvFn pv;
+    EncodeFn encode;
+    ConvertFn to_half;
+  };
+};
+
+// Every row compiled in, weakest ISA first. Scalar rows exist for every op and format.
+std::span<const KernelRow> AllKernelRows();
+
+// The kernels in use: for each op and format the strongest row that `isa` and the CPU allow. kPrepareQ and kQk of a format
+// always come from the same ISA folder.
+struct FormatKernels {
+  PrepareQFn prepare_q = nullptr;
+  QkFn qk = nullptr;
+  PvFn pv = nullptr;
+  EncodeFn encode = nullptr;
+  std::string_view qk_name, pv_name, encode_name;
+};
+struct KernelTable {
+  Isa isa;
+  std::array<FormatKernels, kAllKvCacheDtypes.size()> formats;
+  SoftmaxFn softmax = nullptr;
+  ConvertFn to_half = nullptr;
+  const FormatKernels& of(KvCacheDtype dtype) const { return formats[static_cast<size_t>(dtype)]; }
+};
+KernelTable MakeKernelTable(Isa isa, const CpuFeatures& cpu);
+
+// The table to use: `forced` ("", "auto", "scalar", "avx2", "avx512"), else environment TURBOQUANT_ISA, else the best.
+// kUnsupported when the CPU lacks the forced one, kInvalidArgument when the name is unknown.
+Result<KernelTable> SelectKernels(std::string_view forced);
+
+}  // namespace turboquant
+
+#endif  // TURBOQUANT_KERNELS_KERNEL_TABLE_H_
