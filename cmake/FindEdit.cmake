@@ -1,0 +1,11 @@
+# Target turboquant_edit (libedit, the line editor of `turboquant chat`).
+find_path(EDIT_INCLUDE_DIR histedit.h)
+find_library(EDIT_LIBRARY edit)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(Edit REQUIRED_VARS EDIT_LIBRARY EDIT_INCLUDE_DIR)
+if(Edit_FOUND AND NOT TARGET turboquant_edit)
+  add_library(turboquant_edit INTERFACE)
+  target_include_directories(turboquant_edit SYSTEM INTERFACE "${EDIT_INCLUDE_DIR}")
+  target_link_libraries(turboquant_edit INTERFACE "${EDIT_LIBRARY}")
+endif()
+mark_as_advanced(EDIT_INCLUDE_DIR EDIT_LIBRARY)

@@ -1,0 +1,11 @@
+# Target turboquant_xxhash.
+find_path(XXHASH_INCLUDE_DIR xxhash.h)
+find_library(XXHASH_LIBRARY xxhash)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(Xxhash REQUIRED_VARS XXHASH_LIBRARY XXHASH_INCLUDE_DIR)
+if(Xxhash_FOUND AND NOT TARGET turboquant_xxhash)
+  add_library(turboquant_xxhash INTERFACE)
+  target_include_directories(turboquant_xxhash SYSTEM INTERFACE "${XXHASH_INCLUDE_DIR}")
+  target_link_libraries(turboquant_xxhash INTERFACE "${XXHASH_LIBRARY}")
+endif()
+mark_as_advanced(XXHASH_INCLUDE_DIR XXHASH_LIBRARY)
