@@ -114,7 +114,7 @@ FetchSdist() {
   Say "fetching the source of ggml and libllama (llama-cpp-python $llama_version)"
   local tmp="$cache/downloads/tmp.$$"
   rm -rf "$tmp" && mkdir -p "$tmp"
-  "$python" -m pip download -q --no-deps --no-binary :all: --require-hashes \
+  "$python" -m pip download -q --no-deps --no-binary llama-cpp-python --require-hashes \
     -r "$tools/requirements-llama.txt" -d "$tmp"
   mv -f "$tmp"/*.tar.gz "$sdist"
   rm -rf "$tmp"
