@@ -1,0 +1,41 @@
+// From the metadata of a GGUF to a checked ModelConfig, and from a ModelConfig to the tensors that must be there. After
+// ReadHyperparameters and CheckTensors have passed, ggml can build the graph and libllama can open the vocabulary without
+// an assertion of theirs being met. Errors name the key or tensor, what was found and what is allowed.
+// Keys: the GGUF specification and llama.cpp's src/llama-arch.cpp.
+#ifndef TURBOQUANT_MODEL_HYPERPARAMETERS_H_
+#define TURBOQUANT_MODEL_HYPERPARAMETERS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "model/gguf.h"
+#include "model/model.h"
+
+namespace turboquant {
+
+// kCorrupt: a key is missing, of a wrong type or out of range. kUnsupported: the architecture, rope scaling, tokenizer or
+// another feature that would change the result is not one this build computes.
+// ModelConfig::rope_scale is the factor positions are multiplied with (ggml's freq_scale): 1 / rope.scaling.factor.
+Result<ModelConfig> ReadHyperparameters(const Gguf& file);
+
+// A tensor the graph uses. `{}` in a name of a layer's tensor has been replaced by the layer's number.
+struct TensorSpec {
+  std::string name;
+  std::vector<uint64_t> shape;  // ne[0] first
+  bool required = true;
+};
+// All tensors that the graph of this model may use, layer by layer.
+std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
+
+// Every required tensor is there, with its exact shape; vectors (norms, biases, rope factors) are F32, matrices of a type
+// that ggml multiplies. A tensor that the graph does not use gives kUnsupported: it would change the result.
+Status CheckTensors(const Gguf& file, const ModelConfig& config);
+
+// "Q4_1 x 210, F32 x 61, Q8_0 x 1", most frequent first.
+std::string SummarizeWeightTypes(const Gguf& file);
+
+}  // namespace turboquant
+
+#endif  // TURBOQUANT_MODEL_HYPERPARAMETERS_H_
