@@ -9,7 +9,7 @@ FUZZ_SECONDS ?= 60
 
 setup = tools/setup.sh
 configure = cmake --preset $(1) $(CMAKE_ARGS) >/dev/null
-build = cmake --build --preset $(1) -j $(JOBS) -- --quiet
+build = cmake --build --preset $(1) -j $(JOBS) $(2) -- --quiet >&2
 test = ctest --preset $(1) -j $(JOBS) --no-tests=error --progress
 
 .PHONY: help
@@ -20,7 +20,7 @@ help: ## this list
 all: ## install what is missing, build the release binary build/turboquant
 	@$(setup)
 	@[ -e build/build.ninja ] || $(call configure,release)
-	@$(call build,release) turboquant
+	@$(call build,release,--target turboquant)
 
 .PHONY: run
 run: all ## the same, then generate text from the default model (PROMPT=..., ARGS=...)
