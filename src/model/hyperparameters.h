@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "model/arch/registry.h"
 #include "model/gguf.h"
 #include "model/model.h"
 
@@ -20,13 +21,7 @@ namespace turboquant {
 // ModelConfig::rope_scale is the factor positions are multiplied with (ggml's freq_scale): 1 / rope.scaling.factor.
 Result<ModelConfig> ReadHyperparameters(const Gguf& file);
 
-// A tensor the graph uses. `{}` in a name of a layer's tensor has been replaced by the layer's number.
-struct TensorSpec {
-  std::string name;
-  std::vector<uint64_t> shape;  // ne[0] first
-  bool required = true;
-};
-// All tensors that the graph of this model may use, layer by layer.
+// All tensors that the graph of this model may use: the architecture's own list (arch/registry.h).
 std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
 
 // Every required tensor is there, with its exact shape; vectors (norms, biases, rope factors) are F32, matrices of a type

@@ -22,8 +22,10 @@ struct ModelConfig {
   int num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int hidden_size = 0, intermediate_size = 0, vocab_size = 0;
   int max_context = 0;       // as trained
-  int rope_dim = 0;
-  float rope_theta = 0, rope_scale = 1, rms_eps = 0;
+  int rope_dim = 0;          // leading channels of a head that are rotated; even
+  float rope_theta = 0;
+  float rope_scale = 1;      // factor on positions: 1 / rope.scaling.factor of linear scaling
+  float rms_eps = 0;
   int sliding_window = 0;
   std::string weight_types;  // "Q4_1 x 210, F32 x 61, Q8_0 x 1"
   uint64_t num_parameters = 0;
