@@ -16,7 +16,7 @@ Result<Isa> ParseIsa(std::string_view text);
 
 struct CpuFeatures {
   bool avx2 = false;         // AVX2 + FMA + F16C
-  bool avx512 = false;       // F + BW + DQ + VL + VNNI
+  bool avx512 = false;       // F + BW + DQ + VL + VNNI + VBMI: what kernels/avx512 is compiled for
   bool avx512_bf16 = false;
 
   bool Contains(const CpuFeatures& needed) const {
@@ -24,6 +24,7 @@ struct CpuFeatures {
   }
   std::string ToString() const;  // "avx2 fma f16c ..."
 };
+// CPUID, and XGETBV for what the operating system saves. All false on a CPU of another architecture.
 CpuFeatures DetectCpuFeatures();
 // Best Isa whose base features are there.
 Isa BestIsa(const CpuFeatures& cpu);

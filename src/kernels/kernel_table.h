@@ -4,6 +4,8 @@
 // Contract of every kernel:
 //  - pointers are as annotated; lines are 64-byte aligned, nothing else need be;
 //  - nothing is allocated and nothing is read or written outside the stated extents;
+//  - stored values are finite (encoders see to it: NaN is stored as 0, Inf saturates), so p = 0 hides a token; a NaN in q
+//    makes every p and the sum of its row NaN;
 //  - row r of the output depends on row r of the input only, bit for bit: num_rows and the place of a row never matter.
 //    (This is what makes results independent of batching and chunking.)
 //  - integer products (int8, int4, int4_asym) equal the scalar rows bit for bit up to the last float multiply; float
@@ -28,12 +30,16 @@ namespace turboquant {
 inline constexpr int kMaxTileTokens = 64;  // tokens per QK / softmax / PV call; blocks longer than this take several
 inline constexpr int kMaxTileRows = 32;    // (query, head) rows per call
 inline constexpr int kMaxHeadDim = 512;
-inline constexpr int kMaxGroups = 32;      // scales per token and head
+inline constexpr int kMaxGroups = 32;      // scales per token and head; group sizes are multiples of 16
+// A row of q' or a tile's row of p * v_scale whose largest absolute value is below this counts as all zero, so that no
+// reciprocal overflows.
+inline constexpr float kTinyMax = 0x1p-100f;
 
 // Queries, brought into the form that the QK kernel of the same format and ISA wants. The softmax scale, the static head
 // scale and the per-channel K scales are folded in here. Integer formats: per row one scale and 16-bit codes
-//   q_int = rint(q' / sq), sq = max|q'| / 32512, q' = q * scale * channel_scale     (|q_int| <= 32512 = 127 * 256)
+//   q_int = rint(q' / sq), sq = max|q'| / 32512, q' = (q * scale) * channel_scale     (|q_int| <= 32512 = 127 * 256)
 // so that a VNNI kernel can use two s8 terms, q_int = 256 * hi + lo, and an AVX2 kernel vpmaddwd, both exactly.
+// A row with a non-finite q' gets q_int = 0 and sq = NaN; one with max|q'| < kTinyMax gets q_int = 0 and sq = 0.
 struct PrepareQArgs {
   const float* q;          // num_rows rows of [head_dim], `q_stride` floats apart
   size_t q_stride;
@@ -48,7 +54,9 @@ constexpr size_t PreparedQBytes(int head_dim, int group_size) {
   return (4 * static_cast<size_t>(head_dim) + 4 * groups + 64 + 63) / 64 * 64;
 }
 
-// scores[r][t] = q_r . k_t in natural units (scale folded in): what softmax takes.
+// scores[r][t] = q_r . k_t in natural units (scale folded in): what softmax takes. Integer formats, for groups g in order:
+//   (sum_g float(acc_g) * scale_g[t]) * sq,   int4_asym: (sum_g (float(acc_g) - zp_g[t] * float(sum of q_int_g)) * scale_g[t]) * sq
+// with acc_g the exact int32 sum of q_int * code (it fits: 32512 * 127 * 512 < 2^31).
 struct QkArgs {
   const void* q;               // prepared rows
   const uint8_t* k;            // K lines of the tile
@@ -61,7 +69,9 @@ struct QkArgs {
 };
 
 // Online softmax of one tile. Valid tokens of row r are [begin[r], end[r]); outside, p = 0. The running maximum moves only
-// when the tile's maximum exceeds it by more than kLazyRescale (or when it is -inf), so that O is rarely rescaled.
+// when the tile's maximum exceeds it by more than kLazyRescale (or when it is -inf), so that O is rarely rescaled. Where
+// it moves, rescale = exp(old - new) (0 from -inf), else 1. A tile of -inf only leaves max and rescale alone.
+// p below 2^-126 may be flushed to 0.
 inline constexpr float kLazyRescale = 8.0f;
 struct SoftmaxArgs {
   float* scores;      // [num_rows][kMaxTileTokens]; in: logits, out: p = exp(logit - max[r])
@@ -75,8 +85,9 @@ struct SoftmaxArgs {
 };
 
 // out[r] = out[r] * rescale[r] + sum_t p[r][t] * v_t. Integer formats: pv = p * v_scale; codes u8 = rint(pv * (255 / max)),
-// max over the tile's row (per channel group where scales are per group); out += acc * (max / 255). A row whose p are all 0
-// only gets its rescale. Static head and channel scales of V are not applied here but once at the end by the caller.
+// max over the tile's row (per channel group where scales are per group); out += acc * (max / 255), where acc is the exact
+// sum of u8 * code, for int4_asym float(acc) - sum_t u8[t] * zp[t]. A row with max < kTinyMax only gets its rescale.
+// Static head and channel scales of V are not applied here but once at the end by the caller.
 struct PvArgs {
   const float* p;              // [num_rows][kMaxTileTokens]
   const uint8_t* v;            // V lines of the tile
@@ -89,7 +100,7 @@ struct PvArgs {
   const uint8_t* prefetch;      // as in QkArgs
 };
 
-// n floats to f16 / bf16 and back, round half to even.
+// n floats to f16 as the f16 codec does: round half to even, NaN to 0, saturating at +-65504.
 struct ConvertArgs {
   const float* in;
   uint16_t* out;

@@ -1,0 +1,54 @@
+// Row lists of the instruction sets, concatenated by kernel_table.cc. The lists live in rows_<isa>.cc, outside of the
+// folders that get instruction-set flags: everything but the kernels themselves runs on every CPU.
+//
+// Each folder kernels/<isa> declares its kernels in kernels/<isa>/kernels.h under the same names: PrepareQ, Qk, Pv and
+// Encode followed by the format (F32, F16, Bf16, Int8, Fp8E4m3, Fp8E5m2, Int4, Int4Asym), Softmax and ToHalf.
+// A folder that is not compiled in (TURBOQUANT_HAVE_<ISA> undefined) has an empty list.
+#ifndef TURBOQUANT_KERNELS_ROWS_H_
+#define TURBOQUANT_KERNELS_ROWS_H_
+
+#include <span>
+#include <string_view>
+
+#include "kernels/kernel_table.h"
+
+namespace turboquant {
+
+namespace scalar {
+std::span<const KernelRow> Rows();
+}
+namespace avx2 {
+std::span<const KernelRow> Rows();
+}
+namespace avx512 {
+std::span<const KernelRow> Rows();
+}
+
+// Builds the rows of one instruction set.
+struct RowMaker {
+  Isa isa;
+  CpuFeatures features;
+
+  constexpr KernelRow PrepareQ(std::string_view name, KvCacheDtype dtype, PrepareQFn fn) const {
+    return {name, KernelOp::kPrepareQ, dtype, isa, features, {.prepare_q = fn}};
+  }
+  constexpr KernelRow Qk(std::string_view name, KvCacheDtype dtype, QkFn fn) const {
+    return {name, KernelOp::kQk, dtype, isa, features, {.qk = fn}};
+  }
+  constexpr KernelRow Pv(std::string_view name, KvCacheDtype dtype, PvFn fn) const {
+    return {name, KernelOp::kPv, dtype, isa, features, {.pv = fn}};
+  }
+  constexpr KernelRow Encode(std::string_view name, KvCacheDtype dtype, EncodeFn fn) const {
+    return {name, KernelOp::kEncode, dtype, isa, features, {.encode = fn}};
+  }
+  constexpr KernelRow Softmax(std::string_view name, SoftmaxFn fn) const {
+    return {name, KernelOp::kSoftmax, KvCacheDtype::kF32, isa, features, {.softmax = fn}};
+  }
+  constexpr KernelRow ToHalf(std::string_view name, ConvertFn fn) const {
+    return {name, KernelOp::kToHalf, KvCacheDtype::kF32, isa, features, {.to_half = fn}};
+  }
+};
+
+}  // namespace turboquant
+
+#endif  // TURBOQUANT_KERNELS_ROWS_H_
