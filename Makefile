@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 60
 setup = tools/setup.sh
 configure = cmake --preset $(1) $(CMAKE_ARGS) >/dev/null
 build = cmake --build --preset $(1) -j $(JOBS) $(2) -- --quiet >&2
-test = ctest --preset $(1) -j $(JOBS) --no-tests=error --progress
+test = ctest --preset $(1) -j $(JOBS) --no-tests=error --progress $(CTEST_ARGS)
 
 .PHONY: help
 help: ## this list
