@@ -1,14 +1,31 @@
 // Plain encode and decode of one tile: one side (K or V) of one KV head of one block. This is the specification that the
-// encode kernels must equal bit for bit. Rules (docs/formats/):
-//   int8:  scale = f16(amax / 127); code = clamp(rint(x * (1 / scale)), -127, 127)          amax over finite values
-//   int4:  scale = f16(amax / 7);   code = clamp(rint(x * (1 / scale)), -7, 7)
-//   int4_asym: scale = f16((max - min) / 15); zero point = f16(-min / scale); code = clamp(rint(x * (1/scale) + zp), 0, 15)
-//   fp8:   code = nearest even of x * (1 / scale), saturating; dynamic scale = f16(amax / 448 or 57344), none = 1
-// rint is round half to even. A scale that rounds to 0 gives codes of value 0 (inv_scale = 0); one above 65504 is clamped
-// to it. NaN is stored as 0; +-Inf saturates. Static scales are used as given (f32).
+// encode kernels must equal bit for bit. All arithmetic is IEEE f32, one operation at a time (no fused multiply-add, no
+// reciprocal approximation, subnormals kept), round to nearest even; rint is round half to even; f16() is FloatToHalf.
+//
+// Scale of one row or group (dynamic granularities); amax, min and max run over the finite values, 0 if there is none:
+//   int8:       scale = f16(min(amax / 127, 65504))                     / is a division, never a product with 1/127
+//   int4:       scale = f16(min(amax / 7, 65504))
+//   fp8_e4m3:   scale = f16(min(amax / 448, 65504))      fp8_e5m2: amax / 57344
+//   int4_asym:  range = max - min;  scale = f16(min(range > 0 ? range / 15 : |min|, 65504))
+//               zero_point = scale > 0 ? f16(clamp(-min / scale, -65504, 65504)) : 0
+//   From here on scale and zero_point mean the f16 values, widened to f32. (A constant group, range = 0, is thus stored
+//   exactly: scale = |min|, zero_point = -1 or 1, code 0.)
+// Static granularities use the f32 scale given (per channel: channels[c], else head), kNone uses 1.
+//
+//   inv_scale = scale > 0 ? 1 / scale : 0
+//   p = x * inv_scale;  if p is NaN, p = 0                 (x NaN, or x infinite under scale 0)
+//   int8:       code = clamp(rint(p), -127, 127)           int4: clamp(rint(p), -7, 7)
+//   int4_asym:  code = clamp(rint(p + zero_point), 0, 15)  p + zero_point is its own, rounded addition
+//   fp8:        code = nearest FP8 value of clamp(p, -448, 448) or (-57344, 57344), ties to even mantissa; -0 stays -0
+//   f32, f16, bf16: no scale; the conversions of base/half.h, infinities and NaN included
+// So NaN is stored as 0 (int4_asym: the code nearest to 0), +-Inf saturates, a scale that rounds to 0 stores zeros.
+//
+// Decoding: int8, int4, fp8: x = scale * code;  int4_asym: x = scale * (code - zero_point), each operation rounded.
+// End codes (saturation watch): |code| = 127 or 7; 0 and 15 for int4_asym; +-448 or +-57344 for fp8; none otherwise.
 #ifndef TURBOQUANT_CODEC_TILE_H_
 #define TURBOQUANT_CODEC_TILE_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "codec/kv_cache_spec.h"
@@ -21,15 +38,21 @@ struct TileShape {
   int head_dim;    // a multiple of 16
 };
 
+// Bytes of the lines of a tile.
+constexpr size_t LineBytes(KvCacheDtype dtype, const TileShape& shape) {
+  return static_cast<size_t>(shape.num_tokens) * static_cast<size_t>(shape.head_dim) *
+         static_cast<size_t>(CodeBits(dtype)) / 8;
+}
+
 struct EncodeArgs {
   TileShape shape;
   KvSideSpec spec;
   const float* x;           // [num_tokens][head_dim], values already rounded to the exact format
   HeadScales static_scales;  // read for static granularities only
-  uint8_t* lines;           // [num_tokens * head_dim * CodeBits / 8], 64-byte aligned
+  uint8_t* lines;           // [LineBytes(spec.dtype, shape)], 64-byte aligned; every byte is written
   uint16_t* scales;         // f16 [num_groups][num_tokens], dynamic granularities only
   uint16_t* zero_points;    // f16 [num_groups][num_tokens], int4_asym only
-  int64_t* end_codes;       // += number of codes at the ends of the range (saturation watch); may be null
+  int64_t* end_codes;       // += number of end codes; may be null
 };
 void EncodeTile(const EncodeArgs& args);
 
@@ -44,10 +67,12 @@ struct DecodeArgs {
 };
 void DecodeTile(const DecodeArgs& args);
 
-// Position of one code inside the lines of a tile. For 4-bit codes `shift` is 0 or 4.
+// Position of one code inside the lines of a tile: its first byte (little endian where there are several) and, for 4-bit
+// codes, the shift of its nibble, 0 or 4.
 struct CodeAddress {
   size_t byte;
   int shift;
+  bool operator==(const CodeAddress&) const = default;
 };
 CodeAddress AddressOf(KvCacheDtype dtype, const TileShape& shape, int token, int channel);
 
