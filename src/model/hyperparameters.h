@@ -5,27 +5,21 @@
 #ifndef TURBOQUANT_MODEL_HYPERPARAMETERS_H_
 #define TURBOQUANT_MODEL_HYPERPARAMETERS_H_
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/error.h"
-#include "model/arch/registry.h"
 #include "model/gguf.h"
 #include "model/model.h"
 
 namespace turboquant {
 
 // kCorrupt: a key is missing, of a wrong type or out of range. kUnsupported: the architecture, rope scaling, tokenizer or
-// another feature that would change the result is not one this build computes.
-// ModelConfig::rope_scale is the factor positions are multiplied with (ggml's freq_scale): 1 / rope.scaling.factor.
+// another feature that would change the result is not one this build computes. The vocabulary is checked too.
 Result<ModelConfig> ReadHyperparameters(const Gguf& file);
 
-// All tensors that the graph of this model may use: the architecture's own list (arch/registry.h).
-std::vector<TensorSpec> ExpectedTensors(const ModelConfig& config);
-
-// Every required tensor is there, with its exact shape; vectors (norms, biases, rope factors) are F32, matrices of a type
-// that ggml multiplies. A tensor that the graph does not use gives kUnsupported: it would change the result.
+// The tensors are those of Architecture::tensors (model/arch/registry.h): every required one is there, all have their
+// exact shape and a type that ggml multiplies, rotation factors are finite and positive; otherwise kCorrupt. A tensor
+// that the graph does not read gives kUnsupported: it would change the result.
 Status CheckTensors(const Gguf& file, const ModelConfig& config);
 
 // "Q4_1 x 210, F32 x 61, Q8_0 x 1", most frequent first.
