@@ -36,8 +36,8 @@ endif()
 
 # Flags of the ISA folders under src/kernels. A folder that is not named here gets none.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(TURBOQUANT_X86_AVX512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512vbmi
-    -mavx2 -mfma -mf16c)
+  set(TURBOQUANT_X86_AVX512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma
+    -mf16c)
   set(TURBOQUANT_ISA_FOLDERS scalar avx2 avx512 avx512bf16)
   set(TURBOQUANT_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
   set(TURBOQUANT_ISA_FLAGS_avx512 ${TURBOQUANT_X86_AVX512})

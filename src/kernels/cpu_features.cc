@@ -54,7 +54,7 @@ Result<Isa> ParseIsa(std::string_view text) {
 std::string CpuFeatures::ToString() const {
   std::string text;
   if (avx2) text += " avx2 fma f16c";
-  if (avx512) text += " avx512f avx512bw avx512dq avx512vl avx512vnni avx512vbmi";
+  if (avx512) text += " avx512f avx512bw avx512dq avx512vl avx512vnni";
   if (avx512_bf16) text += " avx512_bf16";
   return text.empty() ? "no AVX2" : text.substr(1);
 }
@@ -73,9 +73,9 @@ CpuFeatures DetectCpuFeatures() {
   constexpr unsigned kAvx2 = Bit(5);
   cpu.avx2 = HasBits(leaf1.ecx, kFma | kF16c) && HasBits(leaf7.ebx, kAvx2);
   constexpr unsigned kF = Bit(16), kDq = Bit(17), kBw = Bit(30), kVl = Bit(31);  // EBX
-  constexpr unsigned kVbmi = Bit(1), kVnni = Bit(11);                            // ECX
+  constexpr unsigned kVnni = Bit(11);                                            // ECX
   cpu.avx512 = cpu.avx2 && HasBits(saved, kZmmState) && HasBits(leaf7.ebx, kF | kDq | kBw | kVl) &&
-               HasBits(leaf7.ecx, kVbmi | kVnni);
+               HasBits(leaf7.ecx, kVnni);
   constexpr unsigned kBf16 = Bit(5);  // EAX of subleaf 1
   cpu.avx512_bf16 = cpu.avx512 && HasBits(Cpuid(7, 1).eax, kBf16);
 #endif

@@ -16,7 +16,7 @@ Result<Isa> ParseIsa(std::string_view text);
 
 struct CpuFeatures {
   bool avx2 = false;         // AVX2 + FMA + F16C
-  bool avx512 = false;       // F + BW + DQ + VL + VNNI + VBMI: what kernels/avx512 is compiled for
+  bool avx512 = false;       // F + BW + DQ + VL + VNNI: what kernels/avx512 is compiled for (no VBMI: Cascade Lake)
   bool avx512_bf16 = false;
 
   bool Contains(const CpuFeatures& needed) const {
