@@ -17,7 +17,8 @@ struct BlockId {
   auto operator<=>(const BlockId&) const = default;
 };
 
-// Identity of a block's content for prefix sharing: hash over (parent hash, tokens of the block, spec and calibration id).
+// Identity of a block's content for prefix sharing (cache/block_hash.h): hash over the parent's hash, the tokens of the
+// block, the specs and the calibration id.
 struct BlockHash {
   uint64_t low = 0, high = 0;
   bool operator==(const BlockHash&) const = default;
@@ -37,7 +38,8 @@ class BlockPool {
   // Highest number of blocks ever in use at once.
   int peak_used() const { return peak_used_; }
 
-  // A block with ref_count 1, or nothing when the pool is exhausted. Lowest never-used id first, so arenas grow densely.
+  // A block with ref_count 1, or nothing when the pool is exhausted. The block freed last, else the lowest id that was
+  // never used: arenas grow densely and only as far as the most blocks ever in use.
   std::optional<BlockId> Allocate();
   void AddRef(BlockId id);
   // Drops one reference; true when that freed the block.
@@ -47,6 +49,8 @@ class BlockPool {
   void SetHash(BlockId id, const BlockHash& hash);
 
  private:
+  Block& Mutable(BlockId id);
+
   std::vector<Block> blocks_;
   std::vector<BlockId> free_;  // stack
   int peak_used_ = 0;

@@ -5,6 +5,10 @@
 // changes after that: sharing it is a reference count. The newest block_size tokens of a sequence that are not in a closed
 // block live in its tail, and the first num_sink_tokens in a sink tile that belongs to block 0 and is shared with it. Both
 // hold exact values (f16, or f32 when the layer stores f32) in the block layout of that format (codec/kv_cache_spec.h).
+// Slots of tails and sink tiles that the sequence has not written read as zero, whoever used the memory before.
+//
+// With TURBOQUANT_POISON_FREED what is freed is filled with VirtualArena::kPoisonByte, and under AddressSanitizer an access
+// to it is an error.
 //
 // Not thread-safe; views handed out may be read and written by many threads as long as the manager is not changed.
 #ifndef TURBOQUANT_CACHE_KV_CACHE_MANAGER_H_
@@ -61,7 +65,7 @@ struct PagedKvView {
 
 struct KvCacheStats {
   size_t block_bytes_used = 0;      // blocks in use x sum over layers of BytesPerBlock
-  size_t block_bytes_committed = 0;  // high-water mark of the arenas
+  size_t block_bytes_committed = 0;  // most blocks ever in use x the same: what the arenas touch, but for page ends
   size_t block_bytes_reserved = 0;   // num_blocks x sum of BytesPerBlock: the pool
   size_t exact_bytes_used = 0;      // tails and sinks of live sequences
   size_t exact_bytes_reserved = 0;
@@ -79,14 +83,16 @@ class KvCacheManager {
 
   // A new empty sequence, or nothing when max_num_seqs are alive.
   std::optional<SequenceId> AddSequence();
-  // Reserves what the next num_tokens tokens of the sequence need (the blocks that they will close). False when the pool
-  // cannot give that: nothing has changed then. At most one reservation is open per sequence.
+  // Reserves what the next num_tokens > 0 tokens of the sequence need: the blocks that they will close,
+  // floor((tokens + num_tokens) / block_size) - floor(tokens / block_size). False when the pool, or the system when it is
+  // asked for the pages, cannot give that: nothing has changed then. At most one reservation is open per sequence.
   bool AllocateSlots(SequenceId id, int num_tokens);
   // The reserved tokens have been written by StoreKv in every layer: they now belong to the sequence.
   void Commit(SequenceId id);
-  // A copy that shares all closed blocks and the sinks; the tail is copied. Nothing when max_num_seqs are alive.
-  // The parent must have no open reservation.
+  // A copy that shares all closed blocks and the sinks; the tail is copied, and the sinks too while they are not all
+  // written. Nothing when max_num_seqs are alive. The parent must have no open reservation.
   std::optional<SequenceId> Fork(SequenceId parent);
+  // Ends a sequence and its open reservation, if any.
   void Free(SequenceId id);
 
   int NumTokens(SequenceId id) const;          // committed
