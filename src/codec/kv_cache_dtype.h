@@ -56,11 +56,11 @@ constexpr bool IsStatic(ScaleGranularity g) {
   return g == ScaleGranularity::kPerTensor || g == ScaleGranularity::kPerHead || g == ScaleGranularity::kPerChannel;
 }
 
-// "int8", "fp8_e4m3", ... and back. Names of other engines (q8_0, fp8, q4_0, ...) are accepted; `note` then says what the
-// name was mapped to. Unknown: kInvalidArgument with the list.
+// "int8", "fp8_e4m3", ... and back, in any case. Names of other engines (q8_0, fp8, q4_0, ...) are accepted; `note` (may be
+// null) then says what the name was mapped to, else it is left alone. Unknown: kInvalidArgument with the list.
 std::string_view Name(KvCacheDtype dtype);
 Result<KvCacheDtype> ParseKvCacheDtype(std::string_view text, std::string* note);
-// "per_token_head", "per_group:64", ...
+// "none", "per_tensor", ..., "per_group" (its size is written behind it: "per_group:64").
 std::string_view Name(ScaleGranularity granularity);
 
 }  // namespace turboquant

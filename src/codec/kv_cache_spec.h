@@ -13,7 +13,7 @@
 // [token][i] is channel 8*g + i and the high nibble channel 8*g + 4 + i (g = line of the 16-token group); for V the low
 // nibble of byte [channel][i] is token 8*g + i, the high nibble token 8*g + 4 + i.
 // int8 K codes are stored biased, u8 = code + 128; int8 V codes are stored as s8. int4 codes are stored as code + 8 on
-// both sides; int4_asym codes 0..15 as they are.
+// both sides; int4_asym codes 0..15 as they are. Codes of more than one byte and f16 scales are little endian.
 #ifndef TURBOQUANT_CODEC_KV_CACHE_SPEC_H_
 #define TURBOQUANT_CODEC_KV_CACHE_SPEC_H_
 
@@ -35,12 +35,12 @@ struct KvSideSpec {
   int group_size = 0;  // channels that share a scale; only for kPerGroup
 
   // Channels under one scale: group_size, or head_dim where a scale covers the head.
-  int ChannelsPerScale(int head_dim) const { return granularity == ScaleGranularity::kPerGroup ? group_size : head_dim; }
+  constexpr int ChannelsPerScale(int head_dim) const { return granularity == ScaleGranularity::kPerGroup ? group_size : head_dim; }
   // Scales stored per token and head in the block: 0 where none is.
-  int ScalesPerToken(int head_dim) const {
+  constexpr int ScalesPerToken(int head_dim) const {
     return IsDynamic(granularity) ? head_dim / ChannelsPerScale(head_dim) : 0;
   }
-  bool HasZeroPoint() const { return dtype == KvCacheDtype::kInt4Asym; }
+  constexpr bool HasZeroPoint() const { return dtype == KvCacheDtype::kInt4Asym; }
   bool operator==(const KvSideSpec&) const = default;
 };
 
@@ -49,13 +49,13 @@ struct KvCacheSpec {
   KvSideSpec v;
   int num_kv_heads = 0;
   int head_dim = 0;
-  int block_size = 64;  // tokens per block, a multiple of 16, at most 256
+  int block_size = 64;  // tokens per block: 16, 32, 64, 128 or 256
 
-  // kUnsupported or kInvalidArgument with the reason and what is supported.
+  // kUnsupported or kInvalidArgument with the reason and what is supported. Everything below CHECKs or assumes a valid spec.
   [[nodiscard]] Status Validate() const;
   size_t BytesPerBlock() const;
   double BytesPerToken() const { return static_cast<double>(BytesPerBlock()) / block_size; }
-  // Stored bits per value of one side or of both, with scales, zero points and padding.
+  // Stored bits per value over both sides, with scales, zero points and padding.
   double BitsPerValue() const;
   std::string ToString() const;  // "int8/int8 per_token_head"
   bool operator==(const KvCacheSpec&) const = default;
@@ -66,11 +66,16 @@ struct KvBlockLayout {
   size_t k_scales = 0, v_scales = 0, k_zero_points = 0, v_zero_points = 0;
   size_t k_lines = 0, v_lines = 0;
   size_t bytes_per_head = 0;  // multiple of 64
-  explicit KvBlockLayout(const KvCacheSpec& spec);
+  explicit constexpr KvBlockLayout(const KvCacheSpec& spec);
 };
 
+// The granularity that a format has if none is asked for: per_token_head for int8, int4 and int4_asym, none otherwise.
+ScaleGranularity DefaultGranularity(KvCacheDtype dtype);
+
 // "int8", "int8/int4", with "--kv-scale-granularity" text ("per_token_head", "per_group:64", K and V apart with '/',
-// empty = the format's default). Returns the K and V side; notes collects what aliases mapped to.
+// empty = the format's default). One granularity for both sides passes over a side whose format has no scales (f32, f16,
+// bf16). Returns the K and V side; notes (may be null) collects what aliases mapped to. What depends on the head size is
+// left to KvCacheSpec::Validate.
 struct KvSidePair {
   KvSideSpec k, v;
 };
@@ -82,12 +87,30 @@ struct KvStaticScales {
   std::vector<float> v;
 };
 
-// Scale for the values of one KV head as the codecs and kernels take it.
+// kInvalidArgument unless each side has the number of scales that its granularity wants, every one within
+// [2^-126, 2^126], so that its inverse is a normal number too.
+[[nodiscard]] Status ValidateStaticScales(const KvCacheSpec& spec, const KvStaticScales& scales);
+
+// Scale for the values of one KV head as the codecs and kernels take it. {1, null} where `side` has no static scale.
 struct HeadScales {
   float head = 1.0f;               // factor for the whole head
   const float* channels = nullptr;  // [head_dim] factors, or null
 };
 HeadScales ScalesOfHead(const KvSideSpec& side, const std::vector<float>& scales, int head, int head_dim);
+
+constexpr KvBlockLayout::KvBlockLayout(const KvCacheSpec& spec) {
+  const size_t tokens = static_cast<size_t>(spec.block_size);
+  const size_t k_scale_bytes = 2 * tokens * static_cast<size_t>(spec.k.ScalesPerToken(spec.head_dim));
+  const size_t v_scale_bytes = 2 * tokens * static_cast<size_t>(spec.v.ScalesPerToken(spec.head_dim));
+  const size_t codes = tokens * static_cast<size_t>(spec.head_dim);
+  v_scales = k_scales + k_scale_bytes;
+  k_zero_points = v_scales + v_scale_bytes;
+  v_zero_points = k_zero_points + (spec.k.HasZeroPoint() ? k_scale_bytes : 0);
+  const size_t header = v_zero_points + (spec.v.HasZeroPoint() ? v_scale_bytes : 0);
+  k_lines = (header + 63) / 64 * 64;
+  v_lines = k_lines + codes * static_cast<size_t>(CodeBits(spec.k.dtype)) / 8;
+  bytes_per_head = v_lines + codes * static_cast<size_t>(CodeBits(spec.v.dtype)) / 8;
+}
 
 }  // namespace turboquant
 

@@ -7,7 +7,7 @@
 //   int4:       scale = f16(min(amax / 7, 65504))
 //   fp8_e4m3:   scale = f16(min(amax / 448, 65504))      fp8_e5m2: amax / 57344
 //   int4_asym:  range = max - min;  scale = f16(min(range > 0 ? range / 15 : |min|, 65504))
-//               zero_point = scale > 0 ? f16(clamp(-min / scale, -65504, 65504)) : 0
+//               zero_point = scale > 0 ? f16(clamp((0 - min) / scale, -65504, 65504)) : 0     0 - min: never -0
 //   From here on scale and zero_point mean the f16 values, widened to f32. (A constant group, range = 0, is thus stored
 //   exactly: scale = |min|, zero_point = -1 or 1, code 0.)
 // Static granularities use the f32 scale given (per channel: channels[c], else head), kNone uses 1.

@@ -1,0 +1,193 @@
+#include "codec/tile.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "base/check.h"
+#include "base/half.h"
+#include "codec/fp8.h"
+#include "codec/int4.h"
+#include "codec/int8.h"
+#include "codec/scale.h"
+
+namespace turboquant {
+namespace {
+
+// What turns a value into a code and back. inv_scale is 1 / scale, or 0 under a scale of 0.
+struct CodeScale {
+  float scale = 1.0f;
+  float inv_scale = 1.0f;
+  float zero_point = 0.0f;
+};
+
+CodeScale MakeScale(float scale, float zero_point = 0.0f) {
+  return {.scale = scale, .inv_scale = InverseScale(scale), .zero_point = zero_point};
+}
+
+// Static scale of a channel; 1 where the granularity is none.
+CodeScale StaticScale(const KvSideSpec& spec, const HeadScales& scales, int channel) {
+  if (!IsStatic(spec.granularity)) return {};
+  return MakeScale(scales.channels != nullptr ? scales.channels[channel] : scales.head);
+}
+
+// f16 scale (and zero point) of a group of values.
+AsymScale FitGroup(KvCacheDtype dtype, std::span<const float> group) {
+  switch (dtype) {
+    case KvCacheDtype::kInt8: return {.scale = SymmetricScale(FiniteAmax(group), kInt8MaxCode), .zero_point = 0};
+    case KvCacheDtype::kInt4: return {.scale = SymmetricScale(FiniteAmax(group), kInt4MaxCode), .zero_point = 0};
+    case KvCacheDtype::kFp8E4m3:
+    case KvCacheDtype::kFp8E5m2: return {.scale = SymmetricScale(FiniteAmax(group), MaxFp8(dtype)), .zero_point = 0};
+    case KvCacheDtype::kInt4Asym: return FitInt4Asym(group);
+    case KvCacheDtype::kF32:
+    case KvCacheDtype::kF16:
+    case KvCacheDtype::kBf16: break;
+  }
+  CHECK(false);
+  return {};
+}
+
+// Bits as they are stored, in the low CodeBits.
+uint32_t EncodeValue(KvCacheDtype dtype, KvSide side, float x, const CodeScale& scale) {
+  switch (dtype) {
+    case KvCacheDtype::kF32: return std::bit_cast<uint32_t>(x);
+    case KvCacheDtype::kF16: return FloatToHalf(x);
+    case KvCacheDtype::kBf16: return FloatToBf16(x);
+    case KvCacheDtype::kInt8: return StoredInt8(side, QuantizeInt8(x, scale.inv_scale));
+    case KvCacheDtype::kFp8E4m3:
+    case KvCacheDtype::kFp8E5m2: return QuantizeFp8(dtype, x, scale.inv_scale);
+    case KvCacheDtype::kInt4: return NibbleOfInt4(QuantizeInt4(x, scale.inv_scale));
+    case KvCacheDtype::kInt4Asym: return QuantizeInt4Asym(x, scale.inv_scale, scale.zero_point);
+  }
+  CHECK(false);
+  return 0;
+}
+
+float DecodeValue(KvCacheDtype dtype, KvSide side, uint32_t bits, const CodeScale& scale) {
+  switch (dtype) {
+    case KvCacheDtype::kF32: return std::bit_cast<float>(bits);
+    case KvCacheDtype::kF16: return HalfToFloat(static_cast<uint16_t>(bits));
+    case KvCacheDtype::kBf16: return Bf16ToFloat(static_cast<uint16_t>(bits));
+    case KvCacheDtype::kInt8: return DequantizeInt8(CodeOfStoredInt8(side, static_cast<uint8_t>(bits)), scale.scale);
+    case KvCacheDtype::kFp8E4m3:
+    case KvCacheDtype::kFp8E5m2: return DequantizeFp8(dtype, static_cast<uint8_t>(bits), scale.scale);
+    case KvCacheDtype::kInt4: return DequantizeInt4(Int4OfNibble(static_cast<uint8_t>(bits)), scale.scale);
+    case KvCacheDtype::kInt4Asym: return DequantizeInt4Asym(static_cast<uint8_t>(bits), scale.scale, scale.zero_point);
+  }
+  CHECK(false);
+  return 0;
+}
+
+bool IsEndCode(KvCacheDtype dtype, KvSide side, uint32_t bits) {
+  switch (dtype) {
+    case KvCacheDtype::kInt8: {
+      const int code = CodeOfStoredInt8(side, static_cast<uint8_t>(bits));
+      return code == kInt8MaxCode || code == -kInt8MaxCode;
+    }
+    case KvCacheDtype::kInt4: {
+      const int code = Int4OfNibble(static_cast<uint8_t>(bits));
+      return code == kInt4MaxCode || code == -kInt4MaxCode;
+    }
+    case KvCacheDtype::kInt4Asym: return bits == 0 || bits == kInt4AsymMaxCode;
+    case KvCacheDtype::kFp8E4m3: return (bits & 0x7F) == kMaxFp8E4m3Code;
+    case KvCacheDtype::kFp8E5m2: return (bits & 0x7F) == kMaxFp8E5m2Code;
+    case KvCacheDtype::kF32:
+    case KvCacheDtype::kF16:
+    case KvCacheDtype::kBf16: return false;
+  }
+  CHECK(false);
+  return false;
+}
+
+void StoreBits(uint8_t* lines, KvCacheDtype dtype, const CodeAddress& address, uint32_t bits) {
+  if (CodeBits(dtype) == 4) {
+    const uint32_t keep = lines[address.byte] & (0xF0u >> address.shift);
+    lines[address.byte] = static_cast<uint8_t>(keep | (bits << address.shift));
+    return;
+  }
+  for (int i = 0; i < CodeBits(dtype) / 8; ++i) lines[address.byte + static_cast<size_t>(i)] = static_cast<uint8_t>(bits >> (8 * i));
+}
+
+uint32_t LoadBits(const uint8_t* lines, KvCacheDtype dtype, const CodeAddress& address) {
+  if (CodeBits(dtype) == 4) return (lines[address.byte] >> address.shift) & 0xFu;
+  uint32_t bits = 0;
+  for (int i = 0; i < CodeBits(dtype) / 8; ++i) bits |= static_cast<uint32_t>(lines[address.byte + static_cast<size_t>(i)]) << (8 * i);
+  return bits;
+}
+
+void CheckShape(const TileShape& shape, const KvSideSpec& spec) {
+  CHECK(shape.num_tokens > 0 && shape.num_tokens % 16 == 0);
+  CHECK(shape.head_dim > 0 && shape.head_dim % 16 == 0);
+  CHECK_EQ(shape.head_dim % spec.ChannelsPerScale(shape.head_dim), 0);
+  CHECK(!spec.HasZeroPoint() || IsDynamic(spec.granularity));
+}
+
+}  // namespace
+
+CodeAddress AddressOf(KvCacheDtype dtype, const TileShape& shape, int token, int channel) {
+  DCHECK(token >= 0 && token < shape.num_tokens && channel >= 0 && channel < shape.head_dim);
+  const int codes_per_lane = 32 / CodeBits(dtype);
+  int line, lane, within;
+  if (shape.side == KvSide::kKey) {  // lane = token, codes of a lane = channels
+    line = token / 16 * (shape.head_dim / codes_per_lane) + channel / codes_per_lane;
+    lane = token % 16;
+    within = channel % codes_per_lane;
+  } else {  // lane = channel, codes of a lane = tokens
+    line = token / codes_per_lane * (shape.head_dim / 16) + channel / 16;
+    lane = channel % 16;
+    within = token % codes_per_lane;
+  }
+  const size_t lane_byte = static_cast<size_t>(line) * 64 + static_cast<size_t>(lane) * 4;
+  if (CodeBits(dtype) == 4) return {.byte = lane_byte + static_cast<size_t>(within % 4), .shift = within / 4 * 4};
+  return {.byte = lane_byte + static_cast<size_t>(within * CodeBits(dtype) / 8), .shift = 0};
+}
+
+void EncodeTile(const EncodeArgs& args) {
+  CheckShape(args.shape, args.spec);
+  const auto [side, num_tokens, head_dim] = args.shape;
+  const KvCacheDtype dtype = args.spec.dtype;
+  const int group_size = args.spec.ChannelsPerScale(head_dim);
+  int64_t end_codes = 0;
+  for (int token = 0; token < num_tokens; ++token) {
+    const float* const row = args.x + static_cast<size_t>(token) * static_cast<size_t>(head_dim);
+    CodeScale scale;
+    for (int channel = 0; channel < head_dim; ++channel) {
+      if (!IsDynamic(args.spec.granularity)) {
+        scale = StaticScale(args.spec, args.static_scales, channel);
+      } else if (channel % group_size == 0) {
+        const AsymScale fit = FitGroup(dtype, {row + channel, static_cast<size_t>(group_size)});
+        const size_t index = static_cast<size_t>(channel / group_size * num_tokens + token);
+        args.scales[index] = fit.scale;
+        if (args.spec.HasZeroPoint()) args.zero_points[index] = fit.zero_point;
+        scale = MakeScale(HalfToFloat(fit.scale), HalfToFloat(fit.zero_point));
+      }
+      const uint32_t bits = EncodeValue(dtype, side, row[channel], scale);
+      StoreBits(args.lines, dtype, AddressOf(dtype, args.shape, token, channel), bits);
+      end_codes += IsEndCode(dtype, side, bits) ? 1 : 0;
+    }
+  }
+  if (args.end_codes != nullptr) *args.end_codes += end_codes;
+}
+
+void DecodeTile(const DecodeArgs& args) {
+  CheckShape(args.shape, args.spec);
+  const auto [side, num_tokens, head_dim] = args.shape;
+  const KvCacheDtype dtype = args.spec.dtype;
+  const int group_size = args.spec.ChannelsPerScale(head_dim);
+  for (int token = 0; token < num_tokens; ++token) {
+    for (int channel = 0; channel < head_dim; ++channel) {
+      CodeScale scale = StaticScale(args.spec, args.static_scales, channel);
+      if (IsDynamic(args.spec.granularity)) {
+        const size_t index = static_cast<size_t>(channel / group_size * num_tokens + token);
+        scale.scale = HalfToFloat(args.scales[index]);
+        if (args.spec.HasZeroPoint()) scale.zero_point = HalfToFloat(args.zero_points[index]);
+      }
+      const uint32_t bits = LoadBits(args.lines, dtype, AddressOf(dtype, args.shape, token, channel));
+      args.x[static_cast<size_t>(token) * static_cast<size_t>(head_dim) + static_cast<size_t>(channel)] =
+          DecodeValue(dtype, side, bits, scale);
+    }
+  }
+}
+
+}  // namespace turboquant
