@@ -84,6 +84,8 @@ class PagedAttention {
 
   void set_observer(KvRangeObserver* observer);    // null = none; sized by the caller
   const SaturationCounts& saturation() const;
+  // Wall time that thread 0 has spent in Attend and Merge since construction.
+  double attend_seconds() const;
   size_t scratch_bytes_per_thread() const;         // O(tile)
   size_t shared_bytes() const;                     // exact staging of a step + split partials
 

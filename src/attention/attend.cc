@@ -1,0 +1,349 @@
+#include "attention/attend.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/check.h"
+
+namespace turboquant {
+namespace {
+
+constexpr int kMaxRunTiles = 256 / kMaxTileTokens;  // of the largest block
+
+// What the rows of a unit see of a run, tile by tile. Where a KV head has more than kMaxTileRows rows they all belong to
+// one query, so that the same entries serve every kernel call.
+struct RunMask {
+  int num_tiles = 0;
+  std::array<int, kMaxRunTiles> num_tokens;  // that a kernel must look at, a multiple of 16; 0: no row sees any
+  int begin[kMaxRunTiles][kMaxTileRows];     // row r sees tokens [begin, end) of the tile
+  int end[kMaxRunTiles][kMaxTileRows];
+};
+
+// Tokens [first, end) of a run whose slot 0 is at `position` may be seen at all.
+struct RunExtent {
+  int position;
+  int first, end;
+};
+
+// Every row sees the whole run.
+void FillFullMask(int run_tokens, RunMask* mask) {
+  mask->num_tiles = 0;
+  for (int start = 0; start < run_tokens; start += kMaxTileTokens) {
+    const auto tile = static_cast<size_t>(mask->num_tiles++);
+    mask->num_tokens[tile] = std::min(kMaxTileTokens, run_tokens - start);
+    std::fill_n(mask->begin[tile], kMaxTileRows, 0);
+    std::fill_n(mask->end[tile], kMaxTileRows, mask->num_tokens[tile]);
+  }
+}
+
+class UnitWorker {
+ public:
+  UnitWorker(const AttendTask& task, const AttendUnit& unit, AttendScratch* scratch)
+      : task_(task),
+        layer_(*task.layer),
+        unit_(unit),
+        tile_(task.plan->tiles()[static_cast<size_t>(unit.tile)]),
+        chunk_(task.chunks[static_cast<size_t>(tile_.chunk)]),
+        view_(task.manager->View(layer_.index, chunk_.sequence)),
+        scratch_(scratch),
+        group_(layer_.shape.HeadsPerGroup()),
+        rows_per_head_(static_cast<size_t>(tile_.num_queries) * static_cast<size_t>(group_)),
+        num_rows_(rows_per_head_ * static_cast<size_t>(unit.head_end - unit.head_begin)),
+        head_dim_(static_cast<size_t>(layer_.shape.head_dim)) {
+    FillFullMask(block_size(), &full_mask_);
+  }
+
+  void Run();
+
+ private:
+  int block_size() const { return layer_.coded.spec.block_size; }
+  // First position that the query sees.
+  int FirstSeen(int query_position) const {
+    const int window = layer_.shape.sliding_window;
+    return window > 0 ? std::max(0, query_position - window + 1) : 0;
+  }
+
+  void PrepareQueries(const TileFormat& format);
+  void PrepareCodedQueries();
+  void FillMask(const RunExtent& extent, int run_tokens, RunMask* mask) const;
+  const RunMask& MaskOfBlock(int block);
+  void WalkSplit(int split, const AttentionState& state);
+  void WalkExact(const AttentionState& state);
+  void AttendHeads(const TileFormat& format, const uint8_t* block, const uint8_t* next_block,
+                   const RunMask& mask, const AttentionState& state);
+  void AttendRun(const TileFormat& format, const uint8_t* run, const uint8_t* next_run,
+                 const RunMask& mask, size_t first_row, const AttentionState& state);
+  void ApplyStaticValueScales(const AttentionState& state);
+  void KeepPartial();
+
+  const AttendTask& task_;
+  const LayerContext& layer_;
+  const AttendUnit& unit_;
+  const QueryTile& tile_;
+  const SequenceChunk& chunk_;
+  const PagedKvView view_;
+  AttendScratch* const scratch_;
+  const int group_;
+  const size_t rows_per_head_, num_rows_, head_dim_;
+  RunMask full_mask_, mask_;
+};
+
+// Row of the unit: [KV head][query][head of the group].
+void UnitWorker::PrepareQueries(const TileFormat& format) {
+  const size_t row_bytes = format.PreparedRowBytes();
+  uint8_t* out = scratch_->prepared_q;
+  for (int head = unit_.head_begin; head < unit_.head_end; ++head) {
+    const HeadScales scales =
+        ScalesOfHead(format.spec.k, view_.static_scales->k, head, format.spec.head_dim);
+    for (int query = 0; query < tile_.num_queries; ++query) {
+      const auto row = static_cast<size_t>(chunk_.first_row + tile_.first_query + query);
+      const float* q = task_.q + row * task_.q_stride + static_cast<size_t>(head * group_) * head_dim_;
+      for (int first = 0; first < group_; first += kMaxTileRows) {
+        const int num_rows = std::min(kMaxTileRows, group_ - first);
+        format.prepare_q({.q = q + static_cast<size_t>(first) * head_dim_,
+                          .q_stride = head_dim_,
+                          .num_rows = num_rows,
+                          .head_dim = format.spec.head_dim,
+                          .group_size = format.spec.k.ChannelsPerScale(format.spec.head_dim),
+                          .scale = layer_.params.scale * scales.head,
+                          .channel_scales = scales.channels,
+                          .out = out});
+        out += static_cast<size_t>(num_rows) * row_bytes;
+      }
+    }
+  }
+}
+
+// The splits of a tile often follow each other on one thread and want the same queries.
+void UnitWorker::PrepareCodedQueries() {
+  if (scratch_->prepared_tile == unit_.tile && scratch_->prepared_head == unit_.head_begin) return;
+  PrepareQueries(layer_.coded);
+  scratch_->prepared_tile = unit_.tile;
+  scratch_->prepared_head = unit_.head_begin;
+}
+
+void UnitWorker::FillMask(const RunExtent& extent, int run_tokens, RunMask* mask) const {
+  const int rows_per_query = std::min(group_, kMaxTileRows);
+  mask->num_tiles = 0;
+  for (int start = 0; start < run_tokens; start += kMaxTileTokens) {
+    const int tile_tokens = std::min(kMaxTileTokens, run_tokens - start);
+    const auto tile = static_cast<size_t>(mask->num_tiles++);
+    int last_end = 0;
+    for (int query = 0; query < tile_.num_queries; ++query) {
+      const int position = tile_.first_position + query - extent.position;  // slot of the query itself
+      const int seen = FirstSeen(tile_.first_position + query) - extent.position;
+      const int begin = std::clamp(std::max(seen, extent.first) - start, 0, tile_tokens);
+      const int end = std::clamp(std::min(position + 1, extent.end) - start, 0, tile_tokens);
+      if (begin < end) last_end = std::max(last_end, end);
+      std::fill_n(mask->begin[tile] + query * rows_per_query, rows_per_query, begin);
+      std::fill_n(mask->end[tile] + query * rows_per_query, rows_per_query, end);
+    }
+    mask->num_tokens[tile] = (last_end + 15) / 16 * 16;
+  }
+}
+
+const RunMask& UnitWorker::MaskOfBlock(int block) {
+  const int position = block * block_size();
+  const int num_sinks = block == 0 ? view_.num_sink_tokens : 0;
+  // The last query's window begins last.
+  const bool all_seen = FirstSeen(tile_.first_position + tile_.num_queries - 1) <= position;
+  if (num_sinks == 0 && all_seen) return full_mask_;
+  FillMask({.position = position, .first = num_sinks, .end = block_size()}, block_size(), &mask_);
+  return mask_;
+}
+
+void UnitWorker::WalkSplit(int split, const AttentionState& state) {
+  Reset(state, num_rows_, head_dim_);
+  const int blocks_per_split = task_.plan->blocks_per_split();
+  const int begin = std::max(tile_.first_block, (tile_.first_split + split) * blocks_per_split);
+  const int end = std::min(tile_.own_block, (tile_.first_split + split + 1) * blocks_per_split);
+  // A unit that walks all splits reads on into the next one.
+  const int last = unit_.split == AttendUnit::kWholeTile ? tile_.own_block : end;
+  for (int block = begin; block < end; ++block) {
+    const uint8_t* next = block + 1 < last ? view_.Block(static_cast<size_t>(block) + 1) : nullptr;
+    AttendHeads(layer_.coded, view_.Block(static_cast<size_t>(block)), next, MaskOfBlock(block), state);
+  }
+  ApplyStaticValueScales(state);
+}
+
+void UnitWorker::WalkExact(const AttentionState& state) {
+  scratch_->prepared_tile = -1;
+  PrepareQueries(layer_.exact);
+  Reset(state, num_rows_, head_dim_);
+  if (view_.num_sink_tokens > 0 && tile_.own_block > 0) {
+    FillMask({.position = 0, .first = 0, .end = view_.num_sink_tokens}, kSinkTileTokens,
+             &mask_);
+    AttendHeads(layer_.sinks, view_.sinks, nullptr, mask_, state);
+  }
+  const int staged = task_.store_plan->StagingTile(tile_.chunk, tile_.own_block);
+  const uint8_t* own = staged < 0 ? view_.tail
+                                  : task_.staging + static_cast<size_t>(staged) * layer_.ExactBytesPerBlock();
+  FillMask({.position = tile_.own_block * block_size(), .first = 0, .end = block_size()}, block_size(), &mask_);
+  AttendHeads(layer_.exact, own, nullptr, mask_, state);
+}
+
+void UnitWorker::AttendHeads(const TileFormat& format, const uint8_t* block,
+                             const uint8_t* next_block, const RunMask& mask,
+                             const AttentionState& state) {
+  const size_t stride = format.layout.bytes_per_head;
+  for (int head = unit_.head_begin; head < unit_.head_end; ++head) {
+    const uint8_t* run = block + static_cast<size_t>(head) * stride;
+    const uint8_t* next_run = run + stride;
+    if (head + 1 == unit_.head_end) {
+      next_run = next_block == nullptr
+                     ? nullptr
+                     : next_block + static_cast<size_t>(unit_.head_begin) * stride;
+    }
+    const auto first_row = static_cast<size_t>(head - unit_.head_begin) * rows_per_head_;
+    AttendRun(format, run, next_run, mask, first_row, state);
+  }
+}
+
+void UnitWorker::AttendRun(const TileFormat& format, const uint8_t* run, const uint8_t* next_run,
+                           const RunMask& mask, size_t first_row, const AttentionState& state) {
+  const KvCacheSpec& spec = format.spec;
+  const KvBlockLayout& layout = format.layout;
+  const size_t q_row_bytes = format.PreparedRowBytes();
+  const auto scales_at = [&](bool present, size_t offset, size_t token) {
+    return present ? reinterpret_cast<const uint16_t*>(run + offset) + token : nullptr;
+  };
+  if (next_run != nullptr) {  // scales and zero points; the kernels fetch the lines
+    for (size_t i = 0; i < layout.k_lines; i += kCacheLineBytes) __builtin_prefetch(next_run + i);
+  }
+  float rescale[kMaxTileRows];
+  for (size_t i = 0; i < static_cast<size_t>(mask.num_tiles); ++i) {
+    if (mask.num_tokens[i] == 0) continue;
+    const size_t token = i * kMaxTileTokens;
+    const size_t k_offset = layout.k_lines + token * head_dim_ * static_cast<size_t>(CodeBits(spec.k.dtype)) / 8;
+    const size_t v_offset = layout.v_lines + token * head_dim_ * static_cast<size_t>(CodeBits(spec.v.dtype)) / 8;
+    for (size_t row = 0; row < rows_per_head_; row += kMaxTileRows) {
+      const int num_rows = static_cast<int>(std::min<size_t>(kMaxTileRows, rows_per_head_ - row));
+      const AttentionState rows = state.FromRow(first_row + row, head_dim_);
+      const bool prefetch = next_run != nullptr && row == 0;
+      format.qk({.q = scratch_->prepared_q + (first_row + row) * q_row_bytes,
+                 .k = run + k_offset,
+                 .scales = scales_at(IsDynamic(spec.k.granularity), layout.k_scales, token),
+                 .zero_points = scales_at(spec.k.HasZeroPoint(), layout.k_zero_points, token),
+                 .scale_stride = spec.block_size,
+                 .num_rows = num_rows,
+                 .num_tokens = mask.num_tokens[i],
+                 .head_dim = spec.head_dim,
+                 .group_size = spec.k.ChannelsPerScale(spec.head_dim),
+                 .scores = scratch_->scores,
+                 .prefetch = prefetch ? next_run + k_offset : nullptr});
+      layer_.softmax({.scores = scratch_->scores,
+                      .begin = mask.begin[i],
+                      .end = mask.end[i],
+                      .num_rows = num_rows,
+                      .num_tokens = mask.num_tokens[i],
+                      .logit_softcap = layer_.params.logit_softcap,
+                      .max = rows.max,
+                      .sum = rows.sum,
+                      .rescale = rescale});
+      format.pv({.p = scratch_->scores,
+                 .v = run + v_offset,
+                 .scales = scales_at(IsDynamic(spec.v.granularity), layout.v_scales, token),
+                 .zero_points = scales_at(spec.v.HasZeroPoint(), layout.v_zero_points, token),
+                 .scale_stride = spec.block_size,
+                 .num_rows = num_rows,
+                 .num_tokens = mask.num_tokens[i],
+                 .head_dim = spec.head_dim,
+                 .group_size = spec.v.ChannelsPerScale(spec.head_dim),
+                 .rescale = rescale,
+                 .out = rows.output,
+                 .prefetch = prefetch ? next_run + v_offset : nullptr});
+    }
+  }
+}
+
+void UnitWorker::ApplyStaticValueScales(const AttentionState& state) {
+  const KvSideSpec& side = layer_.coded.spec.v;
+  if (!IsStatic(side.granularity)) return;
+  for (int head = unit_.head_begin; head < unit_.head_end; ++head) {
+    const HeadScales scales =
+        ScalesOfHead(side, view_.static_scales->v, head, layer_.coded.spec.head_dim);
+    const auto first_row = static_cast<size_t>(head - unit_.head_begin) * rows_per_head_;
+    for (size_t row = first_row; row < first_row + rows_per_head_; ++row) {
+      float* output = state.output + row * head_dim_;
+      for (size_t c = 0; c < head_dim_; ++c) {
+        output[c] *= scales.channels == nullptr ? scales.head : scales.head * scales.channels[c];
+      }
+    }
+  }
+}
+
+// First stored row of a split tile's part (a split, or the exact tile after the last one) and KV head.
+size_t PartialRow(const QueryTile& tile, const LayerShape& shape, int part, int head) {
+  const auto rows_per_head = static_cast<size_t>(tile.num_queries * shape.HeadsPerGroup());
+  const auto run = static_cast<size_t>(part) * static_cast<size_t>(shape.num_kv_heads) + static_cast<size_t>(head);
+  return static_cast<size_t>(tile.partial_row) + run * rows_per_head;
+}
+
+// state: rows [query][head of the group] of one KV head.
+void WriteHead(const AttendTask& task, const QueryTile& tile, int head, const AttentionState& state) {
+  const LayerShape& shape = task.layer->shape;
+  const auto head_dim = static_cast<size_t>(shape.head_dim);
+  const auto group = static_cast<size_t>(shape.HeadsPerGroup());
+  const SequenceChunk& chunk = task.chunks[static_cast<size_t>(tile.chunk)];
+  for (size_t query = 0; query < static_cast<size_t>(tile.num_queries); ++query) {
+    const size_t row = static_cast<size_t>(chunk.first_row + tile.first_query) + query;
+    float* out = task.out + row * task.out_stride + static_cast<size_t>(head) * group * head_dim;
+    for (size_t g = 0; g < group; ++g) {
+      Finish(state.FromRow(query * group + g, head_dim), head_dim, out + g * head_dim);
+    }
+  }
+}
+
+void UnitWorker::KeepPartial() {
+  const size_t row = PartialRow(tile_, layer_.shape, unit_.split, unit_.head_begin);
+  Copy(scratch_->merged, num_rows_, head_dim_, task_.partials.FromRow(row, head_dim_));
+}
+
+void UnitWorker::Run() {
+  if (unit_.split == tile_.num_splits) {
+    WalkExact(scratch_->merged);
+    return KeepPartial();
+  }
+  if (unit_.split != AttendUnit::kWholeTile) {
+    PrepareCodedQueries();
+    WalkSplit(unit_.split, scratch_->merged);
+    return KeepPartial();
+  }
+  if (tile_.num_splits > 0) PrepareCodedQueries();
+  for (int split = 0; split < tile_.num_splits; ++split) {
+    WalkSplit(split, split == 0 ? scratch_->merged : scratch_->current);
+    if (split > 0) Merge(scratch_->current, num_rows_, head_dim_, scratch_->merged);
+  }
+  WalkExact(tile_.num_splits == 0 ? scratch_->merged : scratch_->current);
+  if (tile_.num_splits > 0) Merge(scratch_->current, num_rows_, head_dim_, scratch_->merged);
+  for (int head = unit_.head_begin; head < unit_.head_end; ++head) {
+    const auto first_row = static_cast<size_t>(head - unit_.head_begin) * rows_per_head_;
+    WriteHead(task_, tile_, head, scratch_->merged.FromRow(first_row, head_dim_));
+  }
+}
+
+}  // namespace
+
+void AttendOneUnit(const AttendTask& task, const AttendUnit& unit, AttendScratch* scratch) {
+  UnitWorker(task, unit, scratch).Run();
+}
+
+void MergeHead(const AttendTask& task, int tile_index, int head, AttendScratch* scratch) {
+  const QueryTile& tile = task.plan->tiles()[static_cast<size_t>(tile_index)];
+  const LayerShape& shape = task.layer->shape;
+  const auto head_dim = static_cast<size_t>(shape.head_dim);
+  const auto num_rows = static_cast<size_t>(tile.num_queries * shape.HeadsPerGroup());
+  for (int part = 0; part <= tile.num_splits; ++part) {
+    const AttentionState from = task.partials.FromRow(PartialRow(tile, shape, part, head), head_dim);
+    if (part == 0) {
+      Copy(from, num_rows, head_dim, scratch->merged);
+    } else {
+      Merge(from, num_rows, head_dim, scratch->merged);
+    }
+  }
+  WriteHead(task, tile, head, scratch->merged);
+}
+
+}  // namespace turboquant

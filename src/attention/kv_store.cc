@@ -1,0 +1,130 @@
+#include "attention/kv_store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "attention/exact_tile.h"
+#include "base/check.h"
+
+namespace turboquant {
+namespace {
+
+// New tokens of a chunk that fall into one block: slots [begin, end).
+struct SlotRange {
+  int begin, end;
+};
+
+SlotRange SlotsOf(const SequenceChunk& chunk, int block, int block_size) {
+  const int first = block * block_size;
+  return {.begin = std::max(chunk.start - first, 0),
+          .end = std::min(chunk.start + chunk.num_tokens - first, block_size)};
+}
+
+void RaiseTo(float value, float* maximum) {
+  const std::atomic_ref<float> shared(*maximum);
+  float seen = shared.load(std::memory_order_relaxed);
+  while (value > seen && !shared.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+void Add(int64_t value, int64_t* counter) {
+  std::atomic_ref<int64_t>(*counter).fetch_add(value, std::memory_order_relaxed);
+}
+
+// rows: [num_rows] rows of head_dim floats, `stride` apart. maxima: [head_dim], shared.
+void ObserveRange(const float* rows, size_t stride, int num_rows, int head_dim, float* maxima) {
+  for (int c = 0; c < head_dim; ++c) {
+    float maximum = 0;
+    for (int row = 0; row < num_rows; ++row) {
+      maximum = std::max(maximum, std::fabs(rows[static_cast<size_t>(row) * stride + static_cast<size_t>(c)]));
+    }
+    RaiseTo(maximum, maxima + c);
+  }
+}
+
+void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const ExactTile& tile) {
+  const LayerContext& layer = *args.layer;
+  const int head_dim = layer.shape.head_dim;
+  const size_t head_offset = static_cast<size_t>(args.head) * static_cast<size_t>(head_dim);
+  const int first = block * layer.exact.spec.block_size;
+  const auto first_row = static_cast<size_t>(args.chunk.first_row + first + slots.begin - args.chunk.start);
+  const float* k = args.rows.k + first_row * args.rows.k_stride + head_offset;
+  const float* v = args.rows.v + first_row * args.rows.v_stride + head_offset;
+  const int num_tokens = slots.end - slots.begin;
+  for (int i = 0; i < num_tokens; ++i) {
+    const auto row = static_cast<size_t>(i);
+    WriteToken(tile, slots.begin + i, k + row * args.rows.k_stride, v + row * args.rows.v_stride, layer.to_half);
+  }
+  for (int i = 0; first + slots.begin + i < args.view.num_sink_tokens && i < num_tokens; ++i) {
+    const auto row = static_cast<size_t>(i);
+    WriteToken(ExactTileOfHead(layer.sinks.spec, layer.sinks.layout, args.view.sinks, args.head),
+               slots.begin + i, k + row * args.rows.k_stride, v + row * args.rows.v_stride, layer.to_half);
+  }
+  if (args.observer != nullptr) {
+    ObserveRange(k, args.rows.k_stride, num_tokens, head_dim, args.observer->k.data() + head_offset);
+    ObserveRange(v, args.rows.v_stride, num_tokens, head_dim, args.observer->v.data() + head_offset);
+  }
+}
+
+// Encodes a full exact tile into the block's own memory.
+void CloseBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
+  const LayerContext& layer = *args.layer;
+  const KvCacheSpec& spec = layer.coded.spec;
+  const KvBlockLayout& layout = layer.coded.layout;
+  const auto head = static_cast<size_t>(args.head);
+  uint8_t* run = args.view.Block(static_cast<size_t>(block)) + head * layout.bytes_per_head;
+  const auto encode = [&](KvSide side, EncodeFn kernel, const KvSideSpec& side_spec,
+                          const std::vector<float>& static_scales, size_t lines, size_t scales,
+                          size_t zero_points) {
+    int64_t end_codes = 0;
+    kernel({.shape = {.side = side, .num_tokens = spec.block_size, .head_dim = spec.head_dim},
+            .spec = side_spec,
+            .x = args.scratch,
+            .static_scales = ScalesOfHead(side_spec, static_scales, args.head, spec.head_dim),
+            .lines = run + lines,
+            .scales = reinterpret_cast<uint16_t*>(run + scales),
+            .zero_points = reinterpret_cast<uint16_t*>(run + zero_points),
+            .end_codes = &end_codes});
+    return end_codes;
+  };
+  GatherKeys(tile, spec.block_size, args.scratch);
+  const int64_t k_ends = encode(KvSide::kKey, layer.encode_k, spec.k, args.view.static_scales->k,
+                                layout.k_lines, layout.k_scales, layout.k_zero_points);
+  GatherValues(tile, spec.block_size, args.scratch);
+  const int64_t v_ends = encode(KvSide::kValue, layer.encode_v, spec.v, args.view.static_scales->v,
+                                layout.v_lines, layout.v_scales, layout.v_zero_points);
+  Add(k_ends, &args.saturation->k_end_codes[head]);
+  Add(v_ends, &args.saturation->v_end_codes[head]);
+  Add(int64_t{spec.block_size} * spec.head_dim, &args.saturation->num_codes[head]);
+}
+
+void StoreBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
+  const int block_size = args.layer->exact.spec.block_size;
+  const SlotRange slots = SlotsOf(args.chunk, block, block_size);
+  DCHECK_LT(slots.begin, slots.end);
+  WriteSlots(args, block, slots, tile);
+  if (slots.end == block_size) CloseBlock(args, block, tile);
+}
+
+}  // namespace
+
+size_t KvStoreScratchFloats(const KvCacheSpec& spec) {
+  return static_cast<size_t>(spec.block_size) * static_cast<size_t>(spec.head_dim);
+}
+
+void StoreKvUnit(const KvStoreArgs& args) {
+  const TileFormat& exact = args.layer->exact;
+  const ExactTile tail = ExactTileOfHead(exact.spec, exact.layout, args.view.tail, args.head);
+  if (args.staging == nullptr) {
+    StoreBlock(args, args.unit.block, tail);
+    return;
+  }
+  const ExactTile staged = ExactTileOfHead(exact.spec, exact.layout, args.staging, args.head);
+  const int old_slots = std::max(args.chunk.start - args.unit.block * exact.spec.block_size, 0);
+  if (old_slots > 0) CopySlots(tail, old_slots, staged);
+  StoreBlock(args, args.unit.block, staged);
+  if (args.unit.tail_block != kNoBlock) StoreBlock(args, args.unit.tail_block, tail);
+}
+
+}  // namespace turboquant

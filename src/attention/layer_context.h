@@ -1,0 +1,69 @@
+// What store and attention need to know of one layer, looked up once.
+#ifndef TURBOQUANT_ATTENTION_LAYER_CONTEXT_H_
+#define TURBOQUANT_ATTENTION_LAYER_CONTEXT_H_
+
+#include <cstddef>
+
+#include "attention/paged_attention.h"
+#include "attention/step_plan.h"
+#include "cache/kv_cache_manager.h"
+#include "codec/kv_cache_spec.h"
+#include "kernels/kernel_table.h"
+
+namespace turboquant {
+
+// How runs of one kind are stored and which kernels read them. A run: the tokens of one KV head in a block or exact tile.
+struct TileFormat {
+  KvCacheSpec spec;
+  KvBlockLayout layout;
+  PrepareQFn prepare_q;
+  QkFn qk;
+  PvFn pv;
+
+  TileFormat(const KvCacheSpec& tile_spec, const KernelTable& kernels)
+      : spec(tile_spec),
+        layout(tile_spec),
+        prepare_q(kernels.of(tile_spec.k.dtype).prepare_q),
+        qk(kernels.of(tile_spec.k.dtype).qk),
+        pv(kernels.of(tile_spec.v.dtype).pv) {}
+
+  size_t PreparedRowBytes() const {
+    return PreparedQBytes(spec.head_dim, spec.k.ChannelsPerScale(spec.head_dim));
+  }
+};
+
+struct LayerContext {
+  int index;
+  LayerAttentionParams params;
+  LayerShape shape;
+  TileFormat coded;  // closed blocks
+  TileFormat exact;  // tails and staging tiles
+  TileFormat sinks;  // sink tiles: exact, kSinkTileTokens slots
+  EncodeFn encode_k, encode_v;
+  SoftmaxFn softmax;
+  ConvertFn to_half;
+
+  LayerContext(int layer, const KvCacheSpec& spec, const LayerAttentionParams& layer_params,
+               const KernelTable& kernels)
+      : index(layer),
+        params(layer_params),
+        shape{.num_heads = layer_params.num_heads,
+              .num_kv_heads = spec.num_kv_heads,
+              .head_dim = spec.head_dim,
+              .sliding_window = layer_params.sliding_window},
+        coded(spec, kernels),
+        exact(ExactSpec(spec, spec.block_size), kernels),
+        sinks(ExactSpec(spec, kSinkTileTokens), kernels),
+        encode_k(kernels.of(spec.k.dtype).encode),
+        encode_v(kernels.of(spec.v.dtype).encode),
+        softmax(kernels.softmax),
+        to_half(kernels.to_half) {}
+
+  size_t ExactBytesPerBlock() const {
+    return static_cast<size_t>(shape.num_kv_heads) * exact.layout.bytes_per_head;
+  }
+};
+
+}  // namespace turboquant
+
+#endif  // TURBOQUANT_ATTENTION_LAYER_CONTEXT_H_
