@@ -1,0 +1,288 @@
+// How the lines of each stored format are multiplied: the inner loop shared by QK and PV.
+//
+// Both products have one shape. For 16 lanes (tokens of K, channels of V) and lines i = 0, 1, ...:
+//   acc[row][lane] += sum_j line_i[lane][j] * factor[row][i][j]
+// where the factors are the prepared query (QK) or the row of probabilities (PV). A format says how a line is widened, in
+// which order its factors stand, and how accumulators become 16 floats. One widened line serves all rows of a block.
+//
+//   integers   16-bit codes widened to even and odd bytes, vpmaddwd with factor pairs (0,2) and (1,3) of every four
+//   f16, fp8   vcvtph2ps; a vector holds two codes of four lanes, factors are float pairs; fp8 is first shifted into f16
+//   bf16, f32  a vector holds one code of eight lanes
+#ifndef TURBOQUANT_KERNELS_AVX2_FORMATS_H_
+#define TURBOQUANT_KERNELS_AVX2_FORMATS_H_
+
+#include "kernels/avx2/vec.h"
+
+namespace turboquant::avx2 {
+
+// Sixteen lanes as floats.
+struct LaneFloats {
+  __m256 low, high;
+};
+
+// ---- integers: two accumulators of eight 32-bit lanes per row ----
+
+struct IntegerFormat {
+  static constexpr bool kInteger = true;
+  static constexpr int kAccs = 2;
+  using Factor = int16_t;
+  using Acc = __m256i;
+  static Acc Start(int32_t start) { return _mm256_set1_epi32(start); }
+  static LaneFloats Finish(const Acc* acc) { return {_mm256_cvtepi32_ps(acc[0]), _mm256_cvtepi32_ps(acc[1])}; }
+
+  // even, odd: 16-bit codes of lanes 0-7 and 8-15.
+  template <int kRows>
+  static void Quad(const __m256i* even, const __m256i* odd, const Factor* factors, size_t row_stride,
+                   Acc (&acc)[kRows][kAccs]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const Factor* f = factors + Size(r) * row_stride;
+      const __m256i f_even = BroadcastPair(f);
+      const __m256i f_odd = BroadcastPair(f + 2);
+      acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(even[0], f_even));
+      acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(even[1], f_even));
+      acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(odd[0], f_odd));
+      acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(odd[1], f_odd));
+    }
+  }
+};
+
+// K at 8 bits: code + 128.
+struct Int8Key : IntegerFormat {
+  static constexpr int kCodes = 4;
+  static constexpr int kMaxRows = 4;
+  static constexpr int kBias = 128;
+  static constexpr bool kZeroPoint = false;
+
+  template <int kRows>
+  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+    const __m256i low_byte = _mm256_set1_epi16(0x00FF);
+    const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
+    const __m256i even[2] = {_mm256_and_si256(x[0], low_byte), _mm256_and_si256(x[1], low_byte)};
+    const __m256i odd[2] = {_mm256_srli_epi16(x[0], 8), _mm256_srli_epi16(x[1], 8)};
+    Quad<kRows>(even, odd, factors, row_stride, acc);
+  }
+};
+
+// V at 8 bits: signed.
+struct Int8Value : IntegerFormat {
+  static constexpr int kCodes = 4;
+  static constexpr int kMaxRows = 4;
+  static constexpr int kBias = 0;
+  static constexpr bool kZeroPoint = false;
+
+  template <int kRows>
+  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+    const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
+    const __m256i even[2] = {_mm256_srai_epi16(_mm256_slli_epi16(x[0], 8), 8),
+                             _mm256_srai_epi16(_mm256_slli_epi16(x[1], 8), 8)};
+    const __m256i odd[2] = {_mm256_srai_epi16(x[0], 8), _mm256_srai_epi16(x[1], 8)};
+    Quad<kRows>(even, odd, factors, row_stride, acc);
+  }
+};
+
+// K and V at 4 bits: codes 0..15 with a bias, in two planes.
+template <int kCodeBias, bool kHasZeroPoint>
+struct NibbleFormat : IntegerFormat {
+  static constexpr int kCodes = 8;
+  static constexpr int kMaxRows = 4;
+  static constexpr int kBias = kCodeBias;
+  static constexpr bool kZeroPoint = kHasZeroPoint;
+
+  template <int kRows>
+  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+    const __m256i nibble = _mm256_set1_epi16(0x000F);
+    const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
+    {
+      const __m256i even[2] = {_mm256_and_si256(x[0], nibble), _mm256_and_si256(x[1], nibble)};
+      const __m256i odd[2] = {_mm256_and_si256(_mm256_srli_epi16(x[0], 8), nibble),
+                              _mm256_and_si256(_mm256_srli_epi16(x[1], 8), nibble)};
+      Quad<kRows>(even, odd, factors, row_stride, acc);
+    }
+    const __m256i even[2] = {_mm256_and_si256(_mm256_srli_epi16(x[0], 4), nibble),
+                             _mm256_and_si256(_mm256_srli_epi16(x[1], 4), nibble)};
+    const __m256i odd[2] = {_mm256_srli_epi16(x[0], 12), _mm256_srli_epi16(x[1], 12)};
+    Quad<kRows>(even, odd, factors + 4, row_stride, acc);
+  }
+};
+using Int4 = NibbleFormat<8, false>;
+using Int4Asym = NibbleFormat<0, true>;
+
+// ---- floats ----
+
+struct FloatFormat {
+  static constexpr bool kInteger = false;
+  static constexpr int kBias = 0;
+  static constexpr bool kZeroPoint = false;
+  using Factor = float;
+  using Acc = __m256;
+  static Acc Start(int32_t) { return _mm256_setzero_ps(); }
+};
+
+// Eight lanes to a vector: two accumulators per row.
+struct WideFloatFormat : FloatFormat {
+  static constexpr int kAccs = 2;
+  static constexpr int kMaxRows = 4;
+  static LaneFloats Finish(const Acc* acc) { return {acc[0], acc[1]}; }
+
+  template <int kRows>
+  static void Code(const __m256* code, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 f = _mm256_set1_ps(factors[Size(r) * row_stride]);
+      acc[r][0] = _mm256_fmadd_ps(code[0], f, acc[r][0]);
+      acc[r][1] = _mm256_fmadd_ps(code[1], f, acc[r][1]);
+    }
+  }
+};
+
+struct F32 : WideFloatFormat {
+  static constexpr int kCodes = 1;
+
+  template <int kRows>
+  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+    const __m256 code[2] = {_mm256_castsi256_ps(LoadBytes(line)), _mm256_castsi256_ps(LoadBytes(line + 32))};
+    Code<kRows>(code, factors, row_stride, acc);
+  }
+};
+
+struct Bf16 : WideFloatFormat {
+  static constexpr int kCodes = 2;
+
+  template <int kRows>
+  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+    const __m256i upper_half = _mm256_set1_epi32(static_cast<int32_t>(0xFFFF0000u));
+    const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
+    const __m256 first[2] = {_mm256_castsi256_ps(_mm256_slli_epi32(x[0], 16)),
+                             _mm256_castsi256_ps(_mm256_slli_epi32(x[1], 16))};
+    Code<kRows>(first, factors, row_stride, acc);
+    const __m256 second[2] = {_mm256_castsi256_ps(_mm256_and_si256(x[0], upper_half)),
+                              _mm256_castsi256_ps(_mm256_and_si256(x[1], upper_half))};
+    Code<kRows>(second, factors + 1, row_stride, acc);
+  }
+};
+
+// Two codes of four lanes to a vector: four accumulators per row, neighbours added at the end.
+struct PairFloatFormat : FloatFormat {
+  static constexpr int kAccs = 4;
+  static constexpr int kMaxRows = 3;  // 12 accumulators of the 16 registers
+
+  static __m256 AddNeighbours(__m256 a, __m256 b) {
+    const __m256d sums = _mm256_castps_pd(_mm256_hadd_ps(a, b));
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(sums, 0xD8));
+  }
+  static LaneFloats Finish(const Acc* acc) { return {AddNeighbours(acc[0], acc[1]), AddNeighbours(acc[2], acc[3])}; }
+
+  template <int kRows>
+  static void Pair(__m256 code, int quarter, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      acc[r][quarter] = _mm256_fmadd_ps(code, BroadcastPair(factors + Size(r) * row_stride), acc[r][quarter]);
+    }
+  }
+};
+
+struct F16 : PairFloatFormat {
+  static constexpr int kCodes = 2;
+
+  template <int kRows>
+  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+#pragma GCC unroll 4
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      Pair<kRows>(_mm256_cvtph_ps(LoadBytes16(line + 16 * quarter)), quarter, factors, row_stride, acc);
+    }
+  }
+};
+
+// FP8: codes (0,2) and (1,3) of every lane become f16 pairs.
+struct Fp8E5m2 : PairFloatFormat {
+  static constexpr int kCodes = 4;
+
+  // An E5M2 byte is the upper half of an f16.
+  static __m128i EvenHalves(__m128i x) { return _mm_slli_epi16(x, 8); }
+  static __m128i OddHalves(__m128i x) { return _mm_and_si128(x, _mm_set1_epi16(static_cast<int16_t>(0xFF00))); }
+
+  template <int kRows>
+  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+#pragma GCC unroll 4
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      const __m128i x = LoadBytes16(line + 16 * quarter);
+      Pair<kRows>(_mm256_cvtph_ps(EvenHalves(x)), quarter, factors, row_stride, acc);
+      Pair<kRows>(_mm256_cvtph_ps(OddHalves(x)), quarter, factors + 2, row_stride, acc);
+    }
+  }
+};
+
+// E4M3 s eeee mmm shifted to f16 s 0eeee mmm0000000 is the value times 2^-8 (biases 7 and 15), subnormals included.
+struct Fp8E4m3 : PairFloatFormat {
+  static constexpr int kCodes = 4;
+
+  static __m128i Halves(__m128i byte_on_top) {
+    const __m128i sign = _mm_and_si128(byte_on_top, _mm_set1_epi16(static_cast<int16_t>(0x8000)));
+    const __m128i magnitude = _mm_and_si128(_mm_srli_epi16(byte_on_top, 1), _mm_set1_epi16(0x3F80));
+    return _mm_or_si128(sign, magnitude);
+  }
+
+  template <int kRows>
+  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+#pragma GCC unroll 4
+    for (int quarter = 0; quarter < 4; ++quarter) {
+      const __m128i x = LoadBytes16(line + 16 * quarter);
+      Pair<kRows>(_mm256_cvtph_ps(Halves(_mm_slli_epi16(x, 8))), quarter, factors, row_stride, acc);
+      Pair<kRows>(_mm256_cvtph_ps(Halves(x)), quarter, factors + 2, row_stride, acc);
+    }
+  }
+
+  static LaneFloats Finish(const Acc* acc) {
+    const LaneFloats sums = PairFloatFormat::Finish(acc);
+    const __m256 scale = _mm256_set1_ps(256.0f);
+    return {_mm256_mul_ps(sums.low, scale), _mm256_mul_ps(sums.high, scale)};
+  }
+};
+
+// ---- the loop over lines ----
+
+struct LineRange {
+  const uint8_t* first;
+  size_t stride_bytes;
+  int num_lines;
+  ptrdiff_t prefetch_offset;  // from a line to what is fetched beside it; unused without kPrefetch
+};
+
+template <typename Format, int kRows, bool kPrefetch>
+inline void MultiplyLines(const LineRange& lines, const typename Format::Factor* factors, size_t row_stride,
+                          typename Format::Acc (&acc)[kRows][Format::kAccs]) {
+  const uint8_t* line = lines.first;
+  for (int i = 0; i < lines.num_lines; ++i) {
+    if constexpr (kPrefetch) {
+      _mm_prefetch(reinterpret_cast<const char*>(line) + lines.prefetch_offset, _MM_HINT_T0);
+    }
+    Format::template Line<kRows>(line, factors, row_stride, acc);
+    line += lines.stride_bytes;
+    factors += Format::kCodes;
+  }
+}
+
+// Calls block.operator()<kRows>(first_row) for row blocks of at most kMaxRows, as even as possible.
+template <int kMaxRows, typename Block>
+inline void ForRowBlocks(int num_rows, const Block& block) {
+  static_assert(kMaxRows == 3 || kMaxRows == 4);
+  int row = 0;
+  for (int blocks = (num_rows + kMaxRows - 1) / kMaxRows; blocks > 0; --blocks) {
+    const int rows = (num_rows - row + blocks - 1) / blocks;
+    if (rows == 1) {
+      block.template operator()<1>(row);
+    } else if (rows == 2) {
+      block.template operator()<2>(row);
+    } else if (rows == 3) {
+      block.template operator()<3>(row);
+    } else {
+      block.template operator()<kMaxRows>(row);
+    }
+    row += rows;
+  }
+}
+
+}  // namespace turboquant::avx2
+
+#endif  // TURBOQUANT_KERNELS_AVX2_FORMATS_H_
