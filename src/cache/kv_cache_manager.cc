@@ -49,8 +49,8 @@ Status ValidateScales(std::span<const float> scales, size_t expected, int layer,
 
 Status Validate(const KvCacheConfig& config) {
   if (config.layers.empty()) return Fail(ErrorCode::kInvalidArgument, "a cache needs at least one layer");
-  if (config.num_blocks < 1) {
-    return Fail(ErrorCode::kInvalidArgument, "a cache needs at least one block, not {}", config.num_blocks);
+  if (config.num_blocks < 1 || config.num_blocks > kMaxBlocks) {
+    return Fail(ErrorCode::kInvalidArgument, "a cache of {} blocks: must be 1 to {}", config.num_blocks, kMaxBlocks);
   }
   if (config.max_num_seqs < 1) {
     return Fail(ErrorCode::kInvalidArgument, "a cache needs room for at least one sequence, not {}",
@@ -118,15 +118,37 @@ KvCacheSpec ExactSpec(const KvCacheSpec& spec, int num_tokens) {
   return exact;
 }
 
+// Address space of every layer; no memory yet.
+static Result<std::vector<Layer>> ReserveLayers(const KvCacheConfig& config) {
+  std::vector<Layer> layers;
+  layers.reserve(config.layers.size());
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    Layer& layer = layers.emplace_back(config.layers[i]);
+    if (!config.static_scales.empty()) layer.static_scales = config.static_scales[i];
+    TQ_ASSIGN_OR_RETURN(layer.blocks, SlotArena::Reserve(config.num_blocks, layer.spec.BytesPerBlock()));
+    TQ_ASSIGN_OR_RETURN(layer.tails, SlotArena::Reserve(config.max_num_seqs, layer.tail_spec.BytesPerBlock()));
+    if (config.num_sink_tokens == 0 || IsExact(layer.spec)) continue;
+    layer.num_sink_tokens = config.num_sink_tokens;
+    TQ_ASSIGN_OR_RETURN(layer.sinks, SlotArena::Reserve(config.max_num_seqs, layer.sink_spec.BytesPerBlock()));
+  }
+  return layers;
+}
+
 struct KvCacheManager::Impl {
-  explicit Impl(KvCacheConfig cache_config)
+  Impl(KvCacheConfig cache_config, std::vector<Layer> cache_layers)
       : config(std::move(cache_config)),
         block_size(config.layers[0].block_size),
         pool(config.num_blocks),
+        layers(std::move(cache_layers)),
         sequences(static_cast<size_t>(config.max_num_seqs)),
-        sink_refs(static_cast<size_t>(config.max_num_seqs), 0) {}
+        sink_refs(static_cast<size_t>(config.max_num_seqs), 0) {
+    for (const Layer& layer : layers) {
+      bytes_per_block += layer.blocks.bytes_per_slot();
+      tail_bytes += layer.tails.bytes_per_slot();
+      sink_bytes += layer.sinks.bytes_per_slot();  // 0 where the layer keeps none
+    }
+  }
 
-  Status ReserveArenas();
   Sequence& At(SequenceId id);
   std::optional<SequenceId> AddSequence(bool zero_tail);
   bool AcquireBlock(BlockId id);
@@ -142,23 +164,6 @@ struct KvCacheManager::Impl {
   std::vector<int> sink_refs;                      // by sink slot: sequences that share it
   size_t bytes_per_block = 0, tail_bytes = 0, sink_bytes = 0;  // over all layers
 };
-
-Status KvCacheManager::Impl::ReserveArenas() {
-  layers.reserve(config.layers.size());
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    Layer& layer = layers.emplace_back(config.layers[i]);
-    if (!config.static_scales.empty()) layer.static_scales = config.static_scales[i];
-    TQ_ASSIGN_OR_RETURN(layer.blocks, SlotArena::Reserve(config.num_blocks, layer.spec.BytesPerBlock()));
-    TQ_ASSIGN_OR_RETURN(layer.tails, SlotArena::Reserve(config.max_num_seqs, layer.tail_spec.BytesPerBlock()));
-    bytes_per_block += layer.blocks.bytes_per_slot();
-    tail_bytes += layer.tails.bytes_per_slot();
-    if (config.num_sink_tokens == 0 || IsExact(layer.spec)) continue;
-    layer.num_sink_tokens = config.num_sink_tokens;
-    TQ_ASSIGN_OR_RETURN(layer.sinks, SlotArena::Reserve(config.max_num_seqs, layer.sink_spec.BytesPerBlock()));
-    sink_bytes += layer.sinks.bytes_per_slot();
-  }
-  return {};
-}
 
 Sequence& KvCacheManager::Impl::At(SequenceId id) {
   CHECK_GE(id.value, 0);
@@ -217,8 +222,8 @@ KvCacheManager::~KvCacheManager() = default;
 
 Result<std::unique_ptr<KvCacheManager>> KvCacheManager::Create(KvCacheConfig config) {
   TQ_RETURN_IF_ERROR(Validate(config));
-  auto impl = std::make_unique<Impl>(std::move(config));
-  TQ_RETURN_IF_ERROR(impl->ReserveArenas());
+  TQ_ASSIGN_OR_RETURN(std::vector<Layer> layers, ReserveLayers(config));
+  auto impl = std::make_unique<Impl>(std::move(config), std::move(layers));
   return std::unique_ptr<KvCacheManager>(new KvCacheManager(std::move(impl)));
 }
 

@@ -33,10 +33,12 @@ struct SequenceId {
   auto operator<=>(const SequenceId&) const = default;
 };
 
+inline constexpr int kMaxBlocks = 1 << 24;  // bookkeeping is about 40 bytes per block of the pool, used or not
+
 struct KvCacheConfig {
   std::vector<KvCacheSpec> layers;           // same block_size, num_kv_heads and head_dim may differ by layer
   std::vector<KvStaticScales> static_scales;  // one per layer, or empty where no layer has a static granularity
-  int num_blocks = 0;
+  int num_blocks = 0;                         // 1..kMaxBlocks
   int max_num_seqs = 1;
   int num_sink_tokens = 4;  // 0..16; without effect on layers whose closed blocks are exact (f32, f16)
 };

@@ -242,7 +242,8 @@ TEST(KvCacheManager, RefusesBadConfigs) {
   KvCacheConfig config = SmallConfig(8, 1);
   config.layers.clear();
   EXPECT_NE(CreateError(config).find("at least one layer"), std::string::npos);
-  EXPECT_NE(CreateError(SmallConfig(0, 1)).find("at least one block"), std::string::npos);
+  EXPECT_NE(CreateError(SmallConfig(0, 1)).find("must be 1 to 16777216"), std::string::npos);
+  EXPECT_NE(CreateError(SmallConfig(kMaxBlocks + 1, 1)).find("must be 1 to 16777216"), std::string::npos);
   EXPECT_NE(CreateError(SmallConfig(1, 0)).find("at least one sequence"), std::string::npos);
   config = SmallConfig(8, 1);
   config.num_sink_tokens = 17;
@@ -253,7 +254,7 @@ TEST(KvCacheManager, RefusesBadConfigs) {
   config.layers[1].block_size = 17;
   EXPECT_NE(CreateError(config).find("layer 1"), std::string::npos);
   // More than the address space.
-  config = SmallConfig(std::numeric_limits<int32_t>::max(), 1);
+  config = SmallConfig(kMaxBlocks, 1);
   config.layers.assign(8, Spec(KvCacheDtype::kF32, ScaleGranularity::kNone, 64, 256, 64));
   const auto huge = KvCacheManager::Create(config);
   ASSERT_FALSE(huge);
