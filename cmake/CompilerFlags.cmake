@@ -28,9 +28,12 @@ if(NOT TURBOQUANT_HAS_EXPECTED)
     "(this is ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION})")
 endif()
 
+# Designated initializers leave members at their defaults; that is what they are for.
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  add_compile_options(-Wno-missing-designated-field-initializers)
   set(TURBOQUANT_NO_VECTORIZE -fno-vectorize -fno-slp-vectorize)
 else()
+  add_compile_options(-Wno-missing-field-initializers)
   set(TURBOQUANT_NO_VECTORIZE -fno-tree-vectorize -fno-tree-slp-vectorize)
 endif()
 
