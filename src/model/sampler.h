@@ -24,9 +24,10 @@ class Sampler {
   Sampler(const Tokenizer& tokenizer, const SamplingParams& params);
   ~Sampler();
   Sampler(Sampler&&) noexcept;
-  // logits: [vocab_size]. NaN logits are an error, never a silent token.
+  // logits: [vocab_size]. NaN logits, or none that is finite, are kCorrupt, never a silent token. The token returned
+  // counts for the repetition penalty from then on.
   Result<int32_t> Sample(std::span<const float> logits);
-  // Tokens that count for the repetition penalty (the prompt).
+  // A token of the prompt, which counts for the repetition penalty too.
   void Accept(int32_t token);
 
  private:

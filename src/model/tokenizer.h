@@ -26,7 +26,7 @@ class Tokenizer {
   static Result<std::unique_ptr<Tokenizer>> Load(const std::string& path);
   ~Tokenizer();
 
-  // add_special: prepend BOS where the model wants one. parse_special: text may contain special tokens as written.
+  // add_special: BOS, and what else the file asks for. parse_special: text may contain special tokens as written.
   std::vector<int32_t> Encode(std::string_view text, bool add_special, bool parse_special) const;
   // Bytes of one token (not always valid UTF-8 by itself: see Utf8Stream). Special tokens give "" unless `special`.
   std::string TokenToBytes(int32_t token, bool special = false) const;

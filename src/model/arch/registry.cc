@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <utility>
 
-#include "base/check.h"
 #include "model/arch/architectures.h"
 
 namespace turboquant {
@@ -40,45 +37,38 @@ std::string ArchitectureNames() {
 
 std::string LayerTensorName(int layer, std::string_view suffix) { return fmt::format("blk.{}.{}", layer, suffix); }
 
+uint64_t QueryChannels(const ModelConfig& config) {
+  return static_cast<uint64_t>(config.num_heads) * static_cast<uint64_t>(config.head_dim);
+}
+
+uint64_t KvChannels(const ModelConfig& config) {
+  return static_cast<uint64_t>(config.num_kv_heads) * static_cast<uint64_t>(config.head_dim);
+}
+
+void AddLayerTensors(const ModelConfig& config, std::span<const TensorSpec> per_layer, std::vector<TensorSpec>* specs) {
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    for (const TensorSpec& spec : per_layer) {
+      specs->push_back({LayerTensorName(layer, spec.name), spec.shape, spec.required});
+    }
+  }
+}
+
 std::vector<TensorSpec> DecoderTensors(const ModelConfig& config) {
-  const auto size = [](int n) { return static_cast<uint64_t>(n); };
-  const uint64_t d = size(config.hidden_size), ff = size(config.intermediate_size), vocab = size(config.vocab_size);
-  const uint64_t q = size(config.num_heads) * size(config.head_dim);
-  const uint64_t kv = size(config.num_kv_heads) * size(config.head_dim);
+  const uint64_t d = static_cast<uint64_t>(config.hidden_size), ff = static_cast<uint64_t>(config.intermediate_size);
+  const uint64_t vocab = static_cast<uint64_t>(config.vocab_size);
+  const uint64_t q = QueryChannels(config), kv = KvChannels(config);
   std::vector<TensorSpec> specs = {
       {std::string(kTokenEmbedding), {d, vocab}},
       {std::string(kOutput), {d, vocab}, /*required=*/false},
       {"output_norm.weight", {d}},
   };
-  for (int layer = 0; layer < config.num_layers; ++layer) {
-    const auto add = [&](std::string_view suffix, std::vector<uint64_t> shape) {
-      specs.push_back({LayerTensorName(layer, suffix), std::move(shape)});
-    };
-    add("attn_norm.weight", {d});
-    add("attn_q.weight", {d, q});
-    add("attn_k.weight", {d, kv});
-    add("attn_v.weight", {d, kv});
-    add("attn_output.weight", {q, d});
-    add("ffn_norm.weight", {d});
-    add("ffn_gate.weight", {d, ff});
-    add("ffn_up.weight", {d, ff});
-    add("ffn_down.weight", {ff, d});
-  }
+  const std::vector<TensorSpec> layer = {
+      {"attn_norm.weight", {d}},      {"attn_q.weight", {d, q}},       {"attn_k.weight", {d, kv}},
+      {"attn_v.weight", {d, kv}},     {"attn_output.weight", {q, d}},  {"ffn_norm.weight", {d}},
+      {"ffn_gate.weight", {d, ff}},   {"ffn_up.weight", {d, ff}},      {"ffn_down.weight", {ff, d}},
+  };
+  AddLayerTensors(config, layer, &specs);
   return specs;
-}
-
-void AddOptionalBiases(const ModelConfig& config, const std::vector<std::string>& names, std::vector<TensorSpec>* specs) {
-  const size_t num_weights = specs->size();
-  for (int layer = 0; layer < config.num_layers; ++layer) {
-    for (const std::string& name : names) {
-      const std::string weight = LayerTensorName(layer, name + ".weight");
-      const auto end = specs->begin() + static_cast<ptrdiff_t>(num_weights);
-      const auto it = std::find_if(specs->begin(), end, [&](const TensorSpec& spec) { return spec.name == weight; });
-      CHECK(it != end);
-      const uint64_t size = it->shape[1];
-      specs->push_back({LayerTensorName(layer, name + ".bias"), {size}, /*required=*/false});
-    }
-  }
 }
 
 }  // namespace turboquant

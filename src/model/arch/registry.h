@@ -50,8 +50,11 @@ std::string ArchitectureNames();                              // "llama, qwen2, 
 // Tensors that all decoder-only models with gated feed-forward share: embedding, norms, attn_{q,k,v,output},
 // ffn_{gate,up,down}, output_norm, optional output. Biases and other extras are the architecture's own.
 std::vector<TensorSpec> DecoderTensors(const ModelConfig& config);
-// "blk.N.<name>.bias" of every layer; its size is that of the weight of the same name, which must be in `specs`.
-void AddOptionalBiases(const ModelConfig& config, const std::vector<std::string>& names, std::vector<TensorSpec>* specs);
+// Adds every tensor of `per_layer`, whose names are suffixes ("attn_q.bias"), for every layer.
+void AddLayerTensors(const ModelConfig& config, std::span<const TensorSpec> per_layer, std::vector<TensorSpec>* specs);
+// Channels of all query heads and of all KV heads.
+uint64_t QueryChannels(const ModelConfig& config);
+uint64_t KvChannels(const ModelConfig& config);
 std::string LayerTensorName(int layer, std::string_view suffix);  // "blk.3.attn_q.weight"
 
 }  // namespace turboquant

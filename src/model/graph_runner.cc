@@ -1,0 +1,161 @@
+#include <algorithm>
+#include <cstring>
+#include <list>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "model/ggml_support.h"
+#include "model/graph_builder.h"
+#include "model/model.h"
+#include "model/model_impl.h"
+
+namespace turboquant {
+namespace {
+
+// Graphs of few rows (decode) are kept, the least recently used one going first. All larger ones share one place and one
+// buffer: building and placing one anew costs 0.2 to 0.3 ms, which a step of that many rows does not notice, while each
+// would hold buffers of its own.
+constexpr int kMaxKeptRows = 32;
+constexpr size_t kMaxKeptGraphs = 16;
+// Rounds of 131072 pauses a worker spins for the next step before it sleeps: a few milliseconds, which bridges sampling
+// but not the time between requests.
+constexpr uint32_t kPollLevel = 1;
+constexpr size_t kNodesPerLayer = 48, kNodesOutsideLayers = 32;  // llama uses 24 + 12; room for the next architecture
+
+struct StepGraph {
+  int num_rows = 0, num_outputs = 0;
+  GgmlContextPtr context;
+  GgmlAllocatorPtr allocator;
+  ggml_cgraph* graph = nullptr;
+  ggml_tensor *tokens = nullptr, *positions = nullptr, *output_rows = nullptr;
+  ggml_tensor* logits = nullptr;  // its data is the caller's; null where no logits are wanted
+  ggml_cplan plan{};
+};
+
+void SetInput(ggml_tensor* input, std::span<const int32_t> values) {
+  CHECK_EQ(values.size_bytes(), ggml_nbytes(input));
+  std::memcpy(input->data, values.data(), values.size_bytes());
+}
+
+GgmlThreadPoolPtr NewThreadPool(int num_threads) {
+  ggml_threadpool_params params = ggml_threadpool_params_default(num_threads);
+  params.poll = kPollLevel;
+  return GgmlThreadPoolPtr(ggml_threadpool_new(&params));
+}
+
+}  // namespace
+
+struct GraphRunner::Impl {
+  std::shared_ptr<const Model> model;
+  int num_threads = 1;
+  GgmlThreadPoolPtr pool;
+  PagedAttention* attention = nullptr;  // of the step that runs
+  std::vector<AttentionNode> nodes;     // one per layer, pointed to by the graphs
+  std::list<StepGraph> kept;            // most recently used first
+  StepGraph large;
+  std::vector<uint8_t> work;            // scratch of ggml's matrix products
+
+  StepGraph& GraphFor(int num_rows, int num_outputs);
+  void Build(int num_rows, int num_outputs, StepGraph* step);
+};
+
+// The graph's tensors are placed here once; only the logits' place changes from step to step.
+void GraphRunner::Impl::Build(int num_rows, int num_outputs, StepGraph* step) {
+  const Model::Impl& source = model->impl();
+  const size_t max_nodes = kNodesPerLayer * nodes.size() + kNodesOutsideLayers;
+  step->num_rows = num_rows;
+  step->num_outputs = num_outputs;
+  step->context = NewGgmlContext(max_nodes, ggml_graph_overhead_custom(max_nodes, /*grads=*/false));
+  step->graph = ggml_new_graph_custom(step->context.get(), max_nodes, /*grads=*/false);
+  GraphBuilder builder({.context = step->context.get(),
+                        .graph = step->graph,
+                        .config = &source.config,
+                        .weights = source.weights.get(),
+                        .rope_style = source.architecture->rope_style,
+                        .attention_nodes = nodes,
+                        .num_rows = num_rows,
+                        .num_outputs = num_outputs});
+  ggml_tensor* logits = source.architecture->build(builder);
+  step->tokens = builder.tokens();
+  step->positions = builder.positions();
+  step->output_rows = builder.output_rows();
+  step->logits = nullptr;
+  if (num_outputs > 0) {
+    step->logits = logits;
+    ggml_build_forward_expand(step->graph, logits);
+    logits->data = step;  // any address: tells the allocator that this tensor has its place
+  }
+  if (step->allocator == nullptr) step->allocator.reset(ggml_gallocr_new(ggml_backend_cpu_buffer_type()));
+  CHECK(ggml_gallocr_alloc_graph(step->allocator.get(), step->graph));
+  step->plan = ggml_graph_plan(step->graph, num_threads, pool.get());
+}
+
+StepGraph& GraphRunner::Impl::GraphFor(int num_rows, int num_outputs) {
+  const auto matches = [&](const StepGraph& step) { return step.num_rows == num_rows && step.num_outputs == num_outputs; };
+  if (num_rows > kMaxKeptRows) {
+    if (!matches(large)) Build(num_rows, num_outputs, &large);
+    return large;
+  }
+  const auto it = std::find_if(kept.begin(), kept.end(), matches);
+  if (it != kept.end()) {
+    kept.splice(kept.begin(), kept, it);
+  } else {
+    if (kept.size() == kMaxKeptGraphs) kept.pop_back();
+    Build(num_rows, num_outputs, &kept.emplace_front());
+  }
+  return kept.front();
+}
+
+GraphRunner::GraphRunner(std::shared_ptr<const Model> model, int num_threads) : impl_(std::make_unique<Impl>()) {
+  CHECK_GE(num_threads, 1);
+  CHECK_LE(num_threads, GGML_MAX_N_THREADS);
+  impl_->model = std::move(model);
+  impl_->num_threads = num_threads;
+  impl_->pool = NewThreadPool(num_threads);
+  for (int layer = 0; layer < impl_->model->config().num_layers; ++layer) {
+    impl_->nodes.push_back({.attention = &impl_->attention, .layer = layer});
+  }
+}
+
+GraphRunner::~GraphRunner() = default;
+
+void GraphRunner::Forward(PagedAttention* attention, std::span<const int32_t> tokens, std::span<const int32_t> positions,
+                          std::span<const int32_t> logits_rows, float* logits) {
+  const int vocab_size = impl_->model->config().vocab_size;
+  CHECK(!tokens.empty());
+  CHECK_EQ(tokens.size(), positions.size());
+  for (const int32_t token : tokens) {
+    CHECK_GE(token, 0);
+    CHECK_LT(token, vocab_size);
+  }
+  for (const int32_t row : logits_rows) {
+    CHECK_GE(row, 0);
+    CHECK_LT(static_cast<size_t>(row), tokens.size());
+  }
+  StepGraph& step = impl_->GraphFor(static_cast<int>(tokens.size()), static_cast<int>(logits_rows.size()));
+  SetInput(step.tokens, tokens);
+  SetInput(step.positions, positions);
+  if (step.logits != nullptr) {
+    SetInput(step.output_rows, logits_rows);
+    step.logits->data = logits;
+  }
+  if (impl_->work.size() < step.plan.work_size) impl_->work.resize(step.plan.work_size);
+  step.plan.work_data = impl_->work.data();
+  impl_->attention = attention;
+  CHECK_EQ(ggml_graph_compute(step.graph, &step.plan), GGML_STATUS_SUCCESS);
+  impl_->attention = nullptr;
+}
+
+size_t GraphRunner::buffer_bytes() const {
+  size_t bytes = impl_->work.capacity();
+  const auto add = [&](const StepGraph& step) {
+    if (step.allocator == nullptr) return;
+    bytes += ggml_gallocr_get_buffer_size(step.allocator.get(), 0) + ggml_get_mem_size(step.context.get());
+  };
+  for (const StepGraph& step : impl_->kept) add(step);
+  add(impl_->large);
+  return bytes;
+}
+
+}  // namespace turboquant
