@@ -1,4 +1,16 @@
 # Libraries from outside. Nothing is downloaded here: tools/setup.sh brings what is missing beforehand.
+
+# What tools/setup.sh has put into the cache folder: the Python of test scripts, the default model, the texts.
+function(_turboquant_ask_setup variable flag description)
+  execute_process(COMMAND "${PROJECT_SOURCE_DIR}/tools/setup.sh" ${flag}
+    OUTPUT_VARIABLE answer OUTPUT_STRIP_TRAILING_WHITESPACE)
+  set(${variable} "${answer}" CACHE INTERNAL "${description}")
+endfunction()
+_turboquant_ask_setup(TURBOQUANT_CACHE_DIR --print-cache-dir "Cache folder of tools/setup.sh")
+_turboquant_ask_setup(TURBOQUANT_PYTHON --print-python "Python with numpy, gguf and ml_dtypes")
+_turboquant_ask_setup(TURBOQUANT_DEFAULT_MODEL --print-model "SmolLM2-135M-Instruct, Q4_1")
+set(TURBOQUANT_TEXTS_DIR "${TURBOQUANT_CACHE_DIR}/texts" CACHE INTERNAL "novel.txt, handbook.txt, calibration.txt")
+
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)

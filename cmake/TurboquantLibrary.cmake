@@ -3,7 +3,8 @@
 #   turboquant_library(NAME cache LINK xxhash)     src/cache -> library turboquant_cache
 #   turboquant_kernels()                           src/kernels, each ISA folder with its own flags
 #   turboquant_binary(NAME turboquant MAIN src/cli/main.cc)
-#   turboquant_test(NAME x SOURCES a_test.cc [LINK ...] [LABEL fast] [TIMEOUT 120])
+#   turboquant_test(NAME x SOURCES a_test.cc [LINK ...] [LABEL fast] [TIMEOUT 120] [FIXTURES tiny_models]
+#     [DEFINITIONS X=1] [ENVIRONMENT X=1])
 #   turboquant_fuzzer(NAME x SOURCES x_fuzz.cc [LINK ...])
 #
 # File names decide what becomes of a file in src/:
@@ -107,7 +108,7 @@ function(turboquant_binary)
 endfunction()
 
 function(turboquant_test)
-  cmake_parse_arguments(A "" "NAME;LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(A "" "NAME;LABEL;TIMEOUT" "SOURCES;LINK;FIXTURES;DEFINITIONS;ENVIRONMENT" ${ARGN})
   if(NOT A_LABEL)
     set(A_LABEL fast)
   endif()
@@ -116,11 +117,19 @@ function(turboquant_test)
   endif()
   add_executable(${A_NAME} ${A_SOURCES})
   target_link_libraries(${A_NAME} PRIVATE ${A_LINK} GTest::gmock GTest::gtest GTest::gtest_main)
-  target_compile_definitions(${A_NAME} PRIVATE TURBOQUANT_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(${A_NAME} PRIVATE
+    TURBOQUANT_SOURCE_DIR="${PROJECT_SOURCE_DIR}" ${A_DEFINITIONS})
   set_target_properties(${A_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  set(properties LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT})
+  if(A_FIXTURES)
+    list(APPEND properties FIXTURES_REQUIRED ${A_FIXTURES})
+  endif()
+  if(A_ENVIRONMENT)
+    list(APPEND properties ENVIRONMENT "${A_ENVIRONMENT}")
+  endif()
   # PRE_TEST: listing the tests runs the program, which a build for another CPU could not do.
   gtest_discover_tests(${A_NAME} TEST_PREFIX "${A_NAME}/" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${A_LABEL} TIMEOUT ${A_TIMEOUT})
+    PROPERTIES ${properties})
 endfunction()
 
 function(turboquant_fuzzer)
