@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""Makes the golden files in data/: what numpy and ml_dtypes say the formats of docs/formats/ are.
+
+Independent of the C++ code: rounding by numpy and ml_dtypes, layouts by reshape and transpose from docs/formats/block.md.
+
+    python3 -m venv venv && venv/bin/pip install numpy ml_dtypes
+    venv/bin/python tests/golden/make_golden.py            write the files
+    venv/bin/python tests/golden/make_golden.py --check    compare with what is committed, exit 1 on a difference
+
+Files (little endian):
+  half_to_<format>.bin   for every f16 bit pattern 0..65535 the code: u8, or u16 for bf16. int8, int4 and int4_asym use the
+                         f16 scale (and zero point) of RULER. NaN and infinities follow the policy of docs/formats.
+  <fp8>_to_f32.bin       256 f32: the value of every code
+  input.bin              f16 [2 sides][2 heads][32 tokens][64 channels]: the values of the blocks
+  static.bin             f32: for K then V: per tensor [1], per head [2], per channel [2][64]
+  blocks.txt             one line per block: K V granularity_K granularity_V heads head_dim block_size offset bytes
+                         end_codes_K end_codes_V decoded_offset (-1 where none); '#' starts a comment
+  blocks.bin             the encoded blocks
+  decoded.bin            f32 [2 sides][heads][block_size][head_dim]: decoded values of some of them
+"""
+import argparse
+import pathlib
+import sys
+
+import ml_dtypes
+import numpy as np
+
+DATA = pathlib.Path(__file__).parent / "data"
+F32, F16 = np.float32, np.float16
+MAX_HALF = F32(65504)
+FP8 = {"fp8_e4m3": (ml_dtypes.float8_e4m3fn, F32(448)), "fp8_e5m2": (ml_dtypes.float8_e5m2, F32(57344))}
+BITS = {"f32": 32, "f16": 16, "bf16": 16, "int8": 8, "fp8_e4m3": 8, "fp8_e5m2": 8, "int4": 4, "int4_asym": 4}
+MAX_CODE = {"int8": F32(127), "int4": F32(7), "fp8_e4m3": F32(448), "fp8_e5m2": F32(57344)}
+# Scales of the rounding tables: not powers of two, so that products round.
+RULER = {"int8": (F16(0.0292), F16(0)), "int4": (F16(0.61), F16(0)), "int4_asym": (F16(0.37), F16(6.7))}
+
+
+def quantize(fmt, x, scale, zero_point):
+    """Codes of f32 x under f32 scale and zero point (arrays that broadcast), as the bits that are stored for V."""
+    if fmt in ("f32", "f16", "bf16"):
+        dtype = {"f32": F32, "f16": F16, "bf16": ml_dtypes.bfloat16}[fmt]
+        with np.errstate(invalid="ignore"):  # NaN is among the input
+            return x.astype(dtype).view(np.uint32 if fmt == "f32" else np.uint16)
+    with np.errstate(all="ignore"):
+        inverse = np.where(scale > 0, F32(1) / scale, F32(0)).astype(F32)
+        p = (x * inverse).astype(F32)
+        p = np.where(np.isnan(p), F32(0), p)
+        if fmt in FP8:
+            dtype, largest = FP8[fmt]
+            return np.clip(p, -largest, largest).astype(dtype).view(np.uint8)
+        if fmt == "int4_asym":
+            return np.clip(np.rint((p + zero_point).astype(F32)), 0, 15).astype(np.uint8)
+        code = np.clip(np.rint(p), -MAX_CODE[fmt], MAX_CODE[fmt]).astype(np.int8)
+    return code.view(np.uint8) if fmt == "int8" else (code + 8).astype(np.uint8)
+
+
+def dequantize(fmt, stored, scale, zero_point):
+    if fmt in ("f32", "f16", "bf16"):
+        return stored.view({"f32": F32, "f16": F16, "bf16": ml_dtypes.bfloat16}[fmt]).astype(F32)
+    if fmt in FP8:
+        value = stored.view(FP8[fmt][0]).astype(F32)
+    elif fmt == "int8":
+        value = stored.view(np.int8).astype(F32)
+    elif fmt == "int4":
+        value = stored.astype(F32) - F32(8)
+    else:
+        value = stored.astype(F32) - zero_point
+    return (np.broadcast_to(scale, value.shape) * value).astype(F32)
+
+
+def end_codes(fmt, stored):
+    if fmt == "int8":
+        return int((np.abs(stored.view(np.int8).astype(int)) == 127).sum())
+    if fmt == "int4":
+        return int((np.abs(stored.astype(int) - 8) == 7).sum())
+    if fmt == "int4_asym":
+        return int(((stored == 0) | (stored == 15)).sum())
+    if fmt in FP8:
+        return int((np.abs(stored.view(FP8[fmt][0]).astype(F32)) == FP8[fmt][1]).sum())
+    return 0
+
+
+def fit(fmt, x):
+    """f16 scales and zero points of x [..., group]."""
+    finite = np.isfinite(x)
+    with np.errstate(all="ignore"):
+        if fmt != "int4_asym":
+            amax = np.where(finite, np.abs(x), F32(0)).max(-1)
+            return np.minimum((amax / MAX_CODE[fmt]).astype(F32), MAX_HALF).astype(F16), None
+        low = np.where(finite, x, F32(np.inf)).min(-1)
+        high = np.where(finite, x, F32(-np.inf)).max(-1)
+        none = ~finite.any(-1)
+        low, high = np.where(none, F32(0), low), np.where(none, F32(0), high)
+        span = (high - low).astype(F32)
+        scale = np.where(span > 0, (span / F32(15)).astype(F32), np.abs(low))
+        scale = np.minimum(scale, MAX_HALF).astype(F16)
+        wide = scale.astype(F32)
+        zero = np.clip(((F32(0) - low) / wide).astype(F32), -MAX_HALF, MAX_HALF)
+        return scale, np.where(wide > 0, zero, F32(0)).astype(F16)
+
+
+def lines(side, fmt, stored):
+    """[tokens][channels] of stored codes -> bytes of the lines (block.md)."""
+    tokens, channels = stored.shape
+    e = 32 // BITS[fmt]
+    if side == "K":
+        if fmt == "int8":
+            stored = (stored.view(np.int8).astype(int) + 128).astype(np.uint8)
+        lanes = stored.reshape(tokens // 16, 16, channels // e, e).transpose(0, 2, 1, 3)
+    else:
+        lanes = stored.reshape(tokens // e, e, channels // 16, 16).transpose(0, 2, 3, 1)
+    if BITS[fmt] == 4:
+        lanes = lanes[..., :4] | (lanes[..., 4:] << 4)
+    return np.ascontiguousarray(lanes).astype(lanes.dtype.newbyteorder("<")).tobytes()
+
+
+def encode_side(side, fmt, granularity, x, static):
+    """x f32 [heads][tokens][channels] -> per head (scales, zero points, lines as bytes), decoded f32, end codes."""
+    heads, tokens, channels = x.shape
+    dynamic = granularity == "per_token_head" or granularity.startswith("per_group")
+    group = int(granularity.split(":")[1]) if ":" in granularity else channels
+    out, decoded, ends = [], [], 0
+    for head in range(heads):
+        scale_bytes = zero_bytes = b""
+        scale, zero = F32(1), F32(0)
+        if dynamic:
+            scales, zeros = fit(fmt, x[head].reshape(tokens, channels // group, group))
+            scale_bytes = scales.T.astype("<f2").tobytes()
+            scale = np.repeat(scales.astype(F32), group, axis=1)
+            if zeros is not None:
+                zero_bytes = zeros.T.astype("<f2").tobytes()
+                zero = np.repeat(zeros.astype(F32), group, axis=1)
+        elif granularity == "per_tensor":
+            scale = static["per_tensor"][0]
+        elif granularity == "per_head":
+            scale = static["per_head"][head]
+        elif granularity == "per_channel":
+            scale = static["per_channel"][head][None, :]
+        stored = quantize(fmt, x[head], np.asarray(scale, F32), np.asarray(zero, F32))
+        out.append((scale_bytes, zero_bytes, lines(side, fmt, stored)))
+        decoded.append(dequantize(fmt, stored, np.asarray(scale, F32), np.asarray(zero, F32)))
+        ends += end_codes(fmt, stored)
+    return out, np.stack(decoded), ends
+
+
+def encode_block(spec, x, static):
+    k, decoded_k, ends_k = encode_side("K", spec[0], spec[2], x[0], static[0])
+    v, decoded_v, ends_v = encode_side("V", spec[1], spec[3], x[1], static[1])
+    block = b""
+    for (k_scales, k_zeros, k_lines), (v_scales, v_zeros, v_lines) in zip(k, v):
+        header = k_scales + v_scales + k_zeros + v_zeros
+        block += header + b"\0" * (-len(header) % 64) + k_lines + v_lines
+    return block, np.stack([decoded_k, decoded_v]), ends_k, ends_v
+
+
+def make_input():
+    """Values like those of a real cache, and rows that hurt. f16 [2][2][32][64]."""
+    rng = np.random.default_rng(20260101)
+    x = rng.standard_normal((2, 2, 32, 64)) * np.exp(rng.standard_normal((2, 2, 32, 1)))
+    x[0, :, :, 7] += 40                                   # an outlier channel, as K has
+    x[:, :, 3] = 0                                        # zeros
+    x[:, :, 4] = -2.75                                    # constant
+    x[:, :, 5] = rng.standard_t(1.5, (2, 2, 64)) * 50     # heavy tails
+    x[:, :, 6] *= 2.0 ** -22                              # subnormal f16
+    x[:, :, 7, ::2], x[:, :, 7, 1::2] = 65504, -65504     # the ends of f16
+    x[:, :, 8] = np.arange(64) - 31.5                     # ties
+    x[:, :, 10] = np.abs(x[:, :, 10]) + 9                 # far from zero
+    x[:, :, 12] = 0
+    x = np.clip(x, -65504, 65504).astype(F16)
+    x[:, :, 9, 5], x[:, :, 9, 6], x[:, :, 9, 7] = np.nan, np.inf, -np.inf
+    x[:, :, 11] = np.nan                                  # nothing finite
+    x[:, :, 12, 40], x[:, :, 12, 41] = np.inf, F16(-0.0)  # infinity among zeros
+    return x
+
+
+def make_static(x):
+    finite = np.where(np.isfinite(x), np.abs(x.astype(F32)), F32(0))
+    finite[:, :, 7] = 0  # what calibration did not see must saturate
+    out = []
+    for side in range(2):
+        channel = np.maximum(finite[side].max(1), F32(0.01))
+        out.append({"per_tensor": np.array([channel.max() / 127], F32), "per_head": (channel.max(1) / 127).astype(F32),
+                    "per_channel": (channel / 127).astype(F32)})
+    return out
+
+
+def block_specs():
+    dynamic = ["per_token_head", "per_group:32", "per_group:64"]
+    static = ["per_tensor", "per_head", "per_channel"]
+    same = [("f32", ["none"]), ("f16", ["none"]), ("bf16", ["none"]), ("int8", dynamic + static),
+            ("fp8_e4m3", ["none"] + dynamic + static), ("fp8_e5m2", ["none"] + dynamic + static),
+            ("int4", dynamic + static), ("int4_asym", dynamic)]
+    specs = [(fmt, fmt, g, g, 2, 64) for fmt, granularities in same for g in granularities]
+    specs += [(fmt, fmt, "per_group:128", "per_group:128", 1, 128) for fmt in ("int8", "int4", "int4_asym", "fp8_e4m3")]
+    specs += [("int8", "int4", "per_token_head", "per_group:32", 2, 64), ("int4_asym", "f16", "per_group:32", "none", 2, 64),
+              ("fp8_e4m3", "int4_asym", "none", "per_token_head", 2, 64), ("int8", "int8", "per_channel", "per_token_head", 2, 64)]
+    return specs
+
+
+DECODED = {("int8", "int8", "per_token_head"), ("int4", "int4", "per_channel"), ("fp8_e4m3", "fp8_e4m3", "per_head"),
+           ("fp8_e5m2", "fp8_e5m2", "none"), ("int4_asym", "int4_asym", "per_group:32")}
+
+
+def make_blocks(files):
+    x = make_input()
+    static = make_static(x)
+    files["input.bin"] = x.astype("<f2").tobytes()
+    files["static.bin"] = b"".join(s[g].astype("<f4").tobytes() for s in static
+                                   for g in ("per_tensor", "per_head", "per_channel"))
+    blocks, decoded, text = b"", b"", ["# K V granularity_K granularity_V heads head_dim block_size offset bytes "
+                                       "end_codes_K end_codes_V decoded_offset"]
+    for spec in block_specs():
+        heads, head_dim = spec[4:]
+        # Two heads of 64 side by side make the head of 128.
+        values = x if heads == 2 else np.concatenate([x[:, :1], x[:, 1:]], axis=3)
+        block, values_decoded, ends_k, ends_v = encode_block(spec, values.astype(F32), static)
+        decoded_offset = -1
+        if spec[:3] in DECODED:
+            decoded_offset = len(decoded)
+            decoded += values_decoded.astype("<f4").tobytes()
+        text.append(f"{spec[0]} {spec[1]} {spec[2]} {spec[3]} {heads} {head_dim} 32 {len(blocks)} {len(block)} "
+                    f"{ends_k} {ends_v} {decoded_offset}")
+        blocks += block
+    files["blocks.bin"], files["decoded.bin"], files["blocks.txt"] = blocks, decoded, ("\n".join(text) + "\n").encode()
+
+
+def make_tables(files):
+    halves = np.arange(65536, dtype=np.uint16).view(F16).astype(F32)
+    for fmt in ("fp8_e4m3", "fp8_e5m2", "bf16", "int8", "int4", "int4_asym"):
+        scale, zero = RULER.get(fmt, (F16(1), F16(0)))
+        codes = quantize(fmt, halves, F32(scale), F32(zero))
+        files[f"half_to_{fmt}.bin"] = codes.astype(codes.dtype.newbyteorder("<")).tobytes()
+    for fmt, (dtype, _) in FP8.items():
+        files[f"{fmt}_to_f32.bin"] = np.arange(256, dtype=np.uint8).view(dtype).astype("<f4").tobytes()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare with the committed files instead of writing them")
+    check = parser.parse_args().check
+    files = {}
+    make_tables(files)
+    make_blocks(files)
+    if not check:
+        DATA.mkdir(exist_ok=True)
+        for name, content in files.items():
+            (DATA / name).write_bytes(content)
+        print(f"{len(files)} files, {sum(map(len, files.values()))} bytes")
+        return 0
+    known = {path.name for path in DATA.iterdir()}
+    differing = sorted(name for name, content in files.items()
+                       if name not in known or (DATA / name).read_bytes() != content)
+    differing += sorted(known - files.keys())
+    print("golden files: " + ("differ: " + ", ".join(differing) if differing else f"{len(files)} as committed"))
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
