@@ -1,0 +1,245 @@
+#include "eval/evaluation.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+#include "base/check.h"
+#include "calibration/abs_max.h"
+#include "engine/host.h"
+#include "engine/model_runner.h"
+#include "model/tokenizer.h"
+
+namespace turboquant {
+namespace {
+
+constexpr int kChunkTokens = 128;  // logits of one chunk are held for the reference and one candidate at a time
+constexpr int kNumBuckets = 4;
+
+// A runner with one sequence.
+struct Lane {
+  EvaluationCandidate candidate;
+  std::unique_ptr<ModelRunner> runner;
+  CachePlan plan;
+  SequenceId sequence;
+  std::vector<TokenDivergence> tokens;  // of the scored positions, window by window
+  double bits_sum = 0;
+
+  void Restart() {
+    if (sequence.value >= 0) runner->cache().Free(sequence);
+    sequence = *runner->cache().AddSequence();
+  }
+  std::span<const float> Feed(std::span<const int32_t> chunk, StepInput::Logits logits) {
+    CHECK(runner->cache().AllocateSlots(sequence, static_cast<int>(chunk.size())));
+    const StepInput input{sequence, chunk, logits};
+    return runner->Execute({&input, 1});
+  }
+  // Bits held per value when `position` tokens and their successor's predecessor are in the cache.
+  double EffectiveBits(int num_tokens) const {
+    const int closed = num_tokens / runner->cache().block_size();
+    const double bytes = static_cast<double>(closed) * static_cast<double>(plan.block_bytes) + static_cast<double>(plan.exact_bytes);
+    const double values = static_cast<double>(num_tokens) * static_cast<double>(plan.f16_bytes_per_token) / 2;
+    return 8 * bytes / values;
+  }
+};
+
+CachePlanOptions CacheFor(const EvaluationCandidate& candidate, const EvaluationOptions& options) {
+  CachePlanOptions cache = options.cache;
+  cache.kv_cache_dtype = candidate.kv_cache_dtype;
+  cache.kv_scale_granularity = candidate.kv_scale_granularity;
+  cache.max_num_seqs = 1;
+  cache.max_model_len = options.context;
+  return cache;
+}
+
+Result<Lane> MakeLane(const std::shared_ptr<const Model>& model, const EvaluationCandidate& candidate,
+                      const EvaluationOptions& options, std::vector<KvStaticScales> scales) {
+  Lane lane;
+  lane.candidate = candidate;
+  CachePlanOptions cache = CacheFor(candidate, options);
+  cache.static_scales = std::move(scales);
+  TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
+  TQ_ASSIGN_OR_RETURN(lane.plan, PlanCache(model->config(), cache, {usable, model->weight_bytes()}));
+  TQ_ASSIGN_OR_RETURN(lane.runner, ModelRunner::Create(model, {.cache = lane.plan.config,
+                                                               .num_threads = options.num_threads,
+                                                               .max_batch_tokens = kChunkTokens,
+                                                               .max_context = options.context,
+                                                               .isa = options.isa}));
+  return lane;
+}
+
+bool Stopped(const EvaluationOptions& options) { return options.stop != nullptr && options.stop->load(); }
+
+bool NeedsStaticScales(const EvaluationCandidate& candidate) {
+  std::vector<std::string> notes;
+  const auto sides = ParseKvFormat(candidate.kv_cache_dtype, candidate.kv_scale_granularity, &notes);
+  return sides && (IsStatic(sides->k.granularity) || IsStatic(sides->v.granularity));
+}
+
+// Absolute maxima of K and V over the calibration tokens, by the reference cache.
+Result<KvRangeObserver> ObserveRanges(Lane* reference, std::span<const int32_t> calibration, const EvaluationOptions& options) {
+  KvRangeObserver observer = MakeRangeObserver(reference->plan.config.layers);
+  reference->Restart();
+  reference->runner->attention().set_observer(&observer);
+  for (size_t at = 0; at < calibration.size() && !Stopped(options); at += kChunkTokens) {
+    reference->Feed(calibration.subspan(at, std::min<size_t>(kChunkTokens, calibration.size() - at)), StepInput::Logits::kNone);
+  }
+  reference->runner->attention().set_observer(nullptr);
+  if (Stopped(options)) return Fail(ErrorCode::kInterrupted, "eval: interrupted while observing ranges");
+  return observer;
+}
+
+Result<std::vector<KvStaticScales>> StaticScalesFor(const Model& model, const EvaluationCandidate& candidate,
+                                                    const EvaluationOptions& options, const KvRangeObserver& ranges) {
+  std::vector<std::string> notes;
+  TQ_ASSIGN_OR_RETURN(const KvSidePair sides, ParseKvFormat(candidate.kv_cache_dtype, candidate.kv_scale_granularity, &notes));
+  const KvCacheSpec spec{.k = sides.k, .v = sides.v, .num_kv_heads = model.config().num_kv_heads,
+                         .head_dim = model.config().head_dim, .block_size = options.cache.block_size};
+  std::vector<KvStaticScales> scales;
+  for (const KvRangeObserver::Layer& layer : ranges.layers) scales.push_back(AbsMaxScales(layer, spec));
+  return scales;
+}
+
+// One chunk through every lane; scores the candidates' logits against the reference's.
+void RunChunk(std::span<const int32_t> window, int from, int count, const EvaluationOptions& options, int vocab_size,
+              Lane* reference, std::vector<Lane>* lanes) {
+  const std::span<const int32_t> chunk = window.subspan(static_cast<size_t>(from), static_cast<size_t>(count));
+  // The last position of a window has no next token.
+  const int scored_end = std::min(from + count, static_cast<int>(window.size()) - 1);
+  const bool scored = scored_end > options.first_scored;
+  const auto wanted = scored ? StepInput::Logits::kAll : StepInput::Logits::kNone;
+  const std::span<const float> expected = reference->Feed(chunk, wanted);
+  for (Lane& lane : *lanes) {
+    const std::span<const float> found = lane.Feed(chunk, wanted);
+    for (int position = std::max(from, options.first_scored); position < scored_end; ++position) {
+      const size_t row = static_cast<size_t>(position - from) * static_cast<size_t>(vocab_size);
+      lane.tokens.push_back(CompareLogits(expected.subspan(row, static_cast<size_t>(vocab_size)),
+                                          found.subspan(row, static_cast<size_t>(vocab_size)),
+                                          window[static_cast<size_t>(position) + 1]));
+      lane.bits_sum += lane.EffectiveBits(position + 1);
+    }
+  }
+}
+
+// Tokens of all windows whose position lies in [begin, end).
+std::vector<LengthBucket> MakeBuckets(const std::vector<TokenDivergence>& tokens, int first, int last) {
+  const auto per_window = static_cast<size_t>(last - first);
+  std::vector<LengthBucket> buckets;
+  for (int i = 0; i < kNumBuckets; ++i) {
+    const int begin = first + (last - first) * i / kNumBuckets, end = first + (last - first) * (i + 1) / kNumBuckets;
+    std::vector<TokenDivergence> inside;
+    for (size_t window = 0; window + per_window <= tokens.size(); window += per_window) {
+      const auto at = tokens.begin() + static_cast<std::ptrdiff_t>(window);
+      inside.insert(inside.end(), at + (begin - first), at + (end - first));
+    }
+    buckets.push_back({begin, end, Summarize(inside)});
+  }
+  return buckets;
+}
+
+double EndCodeShare(const SaturationCounts& counts, KvSide side) {
+  int64_t ends = 0, codes = 0;
+  for (const SaturationCounts::Layer& layer : counts.layers) {
+    const auto& end_codes = side == KvSide::kKey ? layer.k_end_codes : layer.v_end_codes;
+    ends = std::accumulate(end_codes.begin(), end_codes.end(), ends);
+    codes = std::accumulate(layer.num_codes.begin(), layer.num_codes.end(), codes);
+  }
+  return codes == 0 ? 0 : static_cast<double>(ends) / static_cast<double>(codes);
+}
+
+EvaluationResult Finish(Lane& lane, const EvaluationOptions& options) {
+  EvaluationResult result;
+  result.kv_cache_dtype = lane.plan.formats;
+  result.divergence = Summarize(lane.tokens);
+  result.buckets = MakeBuckets(lane.tokens, options.first_scored, options.context - 1);
+  result.bits_per_value = lane.plan.bits_per_value;
+  result.effective_bits = lane.bits_sum / static_cast<double>(lane.tokens.size());
+  result.k_end_code_share = EndCodeShare(lane.runner->attention().saturation(), KvSide::kKey);
+  result.v_end_code_share = EndCodeShare(lane.runner->attention().saturation(), KvSide::kValue);
+  return result;
+}
+
+Status CheckOptions(const EvaluationOptions& options) {
+  if (options.first_scored < 0 || options.first_scored >= options.context - 1) {
+    return Fail(ErrorCode::kInvalidArgument, "eval: scoring from position {} leaves nothing of a context of {} tokens",
+                options.first_scored, options.context);
+  }
+  return {};
+}
+
+Status RunWindows(const std::vector<std::vector<int32_t>>& windows, const EvaluationOptions& options, int vocab_size,
+                  Lane* reference, std::vector<Lane>* lanes) {
+  const auto lane_count = static_cast<int64_t>(lanes->size()) + 1;
+  const int64_t total = static_cast<int64_t>(windows.size()) * options.context * lane_count;
+  int64_t done = 0;
+  for (const std::vector<int32_t>& window : windows) {
+    reference->Restart();
+    for (Lane& lane : *lanes) lane.Restart();
+    for (int from = 0; from < options.context; from += kChunkTokens) {
+      if (Stopped(options)) return Fail(ErrorCode::kInterrupted, "eval: interrupted after {} of {} tokens", done, total);
+      const int count = std::min(kChunkTokens, options.context - from);
+      RunChunk(window, from, count, options, vocab_size, reference, lanes);
+      done += count * lane_count;
+      if (options.progress) options.progress(done, total);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<std::vector<int32_t>>> MakeWindows(const Model& model, const std::string& text, int num_windows, int context) {
+  const std::vector<int32_t> bos = model.tokenizer().Encode("", true, false);
+  const std::vector<int32_t> tokens = model.tokenizer().Encode(text, false, false);
+  const size_t body = static_cast<size_t>(context) - bos.size();
+  const size_t needed = body * static_cast<size_t>(num_windows);
+  if (tokens.size() < needed) {
+    return Fail(ErrorCode::kInvalidArgument, "eval: the text has {} tokens; {} windows of {} need {}", tokens.size(),
+                num_windows, context, needed);
+  }
+  const size_t stride = tokens.size() / static_cast<size_t>(num_windows);
+  std::vector<std::vector<int32_t>> windows;
+  for (size_t i = 0; i < static_cast<size_t>(num_windows); ++i) {
+    std::vector<int32_t> window = bos;
+    const auto from = tokens.begin() + static_cast<std::ptrdiff_t>(i * stride);
+    window.insert(window.end(), from, from + static_cast<std::ptrdiff_t>(body));
+    windows.push_back(std::move(window));
+  }
+  return windows;
+}
+
+Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> model,
+                                               const std::vector<std::vector<int32_t>>& windows,
+                                               const std::vector<int32_t>& calibration, const EvaluationOptions& options) {
+  TQ_RETURN_IF_ERROR(CheckOptions(options));
+  TQ_ASSIGN_OR_RETURN(Lane reference, MakeLane(model, {"f32", ""}, options, {}));
+  const bool any_static = std::any_of(options.candidates.begin(), options.candidates.end(), NeedsStaticScales);
+  KvRangeObserver ranges;
+  if (any_static) {
+    if (calibration.empty()) {
+      return Fail(ErrorCode::kInvalidArgument, "eval: a static scale granularity needs a text to take its scales from "
+                  "(--calibration-text FILE)");
+    }
+    TQ_ASSIGN_OR_RETURN(ranges, ObserveRanges(&reference, calibration, options));
+  }
+  std::vector<Lane> lanes;
+  for (const EvaluationCandidate& candidate : options.candidates) {
+    std::vector<KvStaticScales> scales;
+    if (NeedsStaticScales(candidate)) {
+      TQ_ASSIGN_OR_RETURN(scales, StaticScalesFor(*model, candidate, options, ranges));
+    }
+    TQ_ASSIGN_OR_RETURN(Lane lane, MakeLane(model, candidate, options, std::move(scales)));
+    lanes.push_back(std::move(lane));
+  }
+  TQ_RETURN_IF_ERROR(RunWindows(windows, options, model->config().vocab_size, &reference, &lanes));
+  std::vector<EvaluationResult> results;
+  for (Lane& lane : lanes) {
+    results.push_back(Finish(lane, options));
+    if (NeedsStaticScales(lane.candidate)) {
+      results.back().calibration = fmt::format("absolute maximum over {} tokens of the calibration text", calibration.size());
+    }
+  }
+  return results;
+}
+
+}  // namespace turboquant

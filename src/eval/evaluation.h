@@ -1,0 +1,63 @@
+// What a cache format costs in quality: the model against itself, with the full-precision cache (f32) as reference and the
+// candidates beside it in lock-step over the same text. Logits are f32 and never stored.
+#ifndef TURBOQUANT_EVAL_EVALUATION_H_
+#define TURBOQUANT_EVAL_EVALUATION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/cache_plan.h"
+#include "eval/divergence.h"
+#include "model/model.h"
+
+namespace turboquant {
+
+struct EvaluationCandidate {
+  std::string kv_cache_dtype;        // as the flags
+  std::string kv_scale_granularity;  // empty = the format's default
+};
+
+struct EvaluationOptions {
+  std::vector<EvaluationCandidate> candidates;
+  CachePlanOptions cache;      // everything but format and granularity
+  int context = 2048;          // tokens of a window
+  int first_scored = 512;      // positions before this are computed but not scored: little of their past is quantized
+  int num_threads = 1;
+  std::string isa;
+  const std::atomic<bool>* stop = nullptr;
+  std::function<void(int64_t done, int64_t total)> progress;  // tokens through all caches; may be empty
+};
+
+struct LengthBucket {
+  int begin = 0, end = 0;  // positions
+  DivergenceSummary divergence;
+};
+
+struct EvaluationResult {
+  std::string kv_cache_dtype;  // "int8/int8 per_token_head"
+  DivergenceSummary divergence;
+  std::vector<LengthBucket> buckets;
+  double bits_per_value = 0;
+  double effective_bits = 0;           // bytes held with tail and sinks, mean over the scored positions
+  double k_end_code_share = 0, v_end_code_share = 0;  // codes at the ends of the range
+  std::string calibration;             // "" or what static scales came from
+};
+
+// Cuts `text` into windows of options.context tokens, evenly spaced, each beginning with BOS where the model wants one.
+// kInvalidArgument where the text is too short.
+Result<std::vector<std::vector<int32_t>>> MakeWindows(const Model& model, const std::string& text, int num_windows, int context);
+
+// Runs every window through the reference and all candidates. `calibration`: text for static granularities (absolute
+// maximum over one window); an error where a candidate needs it and it is empty. kInterrupted on stop.
+Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> model,
+                                               const std::vector<std::vector<int32_t>>& windows,
+                                               const std::vector<int32_t>& calibration, const EvaluationOptions& options);
+
+}  // namespace turboquant
+
+#endif  // TURBOQUANT_EVAL_EVALUATION_H_
