@@ -1,0 +1,235 @@
+// For tests: attention in double precision, straight from the rule in paged_attention.h, on the decoded codes that lie in
+// the cache; and how far a correct implementation may be away from it.
+//
+// Bound of one output channel, u = 2^-24, w = softmax weights, n = keys:
+//   logit      d = (head_dim + 16) u sum_c |q_c k_c| scale                          any order of summation, folded scales
+//                + integer codes: max_c |q'_c| / 65024 * sum_c |k_c| / static_c      q' = q * scale * static: half a step
+//                + cap * 2^-20 where a soft cap is set                               tanh
+//   weights    relative r = exp(2 d) - 1 + 2 (2^-20 + 128 u)                         exp and its argument, up to 64
+//   output     r * sum w |v| + (n + 64) u sum w |v|                                  products, sums, merges
+//                + integer codes, per tile: max_t (w s)_t / 510 * sum_t |v| / s_t    half a step of the u8 probabilities
+#ifndef TURBOQUANT_ATTENTION_ATTENTION_REFERENCE_H_
+#define TURBOQUANT_ATTENTION_ATTENTION_REFERENCE_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "attention/attention_test_util.h"
+#include "base/aligned_buffer.h"
+
+namespace turboquant::attention_test {
+
+// One side of a sequence in one layer, [position][num_kv_heads][head_dim].
+struct ReferenceSide {
+  std::vector<float> exact;   // f16 or f32 values
+  std::vector<float> coded;   // decoded; closed blocks only, else 0
+  std::vector<float> scales;  // step of the code: coded = scale * (code - zero point); 1 without scales
+};
+
+class Reference {
+ public:
+  Reference(Harness& harness, const TestSequence& sequence, int layer)
+      : geometry_(harness.options().layers[static_cast<size_t>(layer)]),
+        spec_(harness.manager().config().layers[static_cast<size_t>(layer)]),
+        sequence_(sequence),
+        layer_(layer),
+        view_(harness.manager().View(layer, sequence.id)) {
+    Read(KvSide::kKey, &k_);
+    Read(KvSide::kValue, &v_);
+  }
+
+  // Output and bound of one query head, [head_dim] each.
+  struct Row {
+    std::vector<double> out, bound;
+  };
+  Row Attend(int position, int query_head) const;
+
+  // Byte-for-byte: the closed blocks are what the scalar codec makes of the exact values.
+  bool BlocksAreEncodedExactValues() const;
+
+ private:
+  size_t Index(int position, int head, int channel) const {
+    return static_cast<size_t>((position * spec_.num_kv_heads + head) * spec_.head_dim + channel);
+  }
+  const KvSideSpec& Side(KvSide side) const { return side == KvSide::kKey ? spec_.k : spec_.v; }
+  const std::vector<float>& Static(KvSide side) const {
+    return side == KvSide::kKey ? view_.static_scales->k : view_.static_scales->v;
+  }
+  float StaticScale(KvSide side, int head, int channel) const {
+    const HeadScales scales = ScalesOfHead(Side(side), Static(side), head, spec_.head_dim);
+    return scales.channels == nullptr ? scales.head : scales.head * scales.channels[channel];
+  }
+  void Read(KvSide side, ReferenceSide* data) const;
+  void ReadBlock(KvSide side, int block, int head, ReferenceSide* data) const;
+  std::vector<float> ExactRows(KvSide side, int block, int head) const;
+
+  Geometry geometry_;
+  KvCacheSpec spec_;
+  TestSequence sequence_;
+  int layer_;
+  PagedKvView view_;
+  ReferenceSide k_, v_;
+};
+
+inline bool IsIntegerFormat(KvCacheDtype dtype) {
+  return dtype == KvCacheDtype::kInt8 || dtype == KvCacheDtype::kInt4 || dtype == KvCacheDtype::kInt4Asym;
+}
+
+inline void Reference::Read(KvSide side, ReferenceSide* data) const {
+  const Kind kind = side == KvSide::kKey ? Kind::kKey : Kind::kValue;
+  const bool f32 = view_.tail_spec->k.dtype == KvCacheDtype::kF32;
+  for (int position = 0; position < sequence_.num_tokens; ++position) {
+    for (const float x : TokenVector(kind, geometry_, sequence_.SeedAt(position), layer_, position)) {
+      data->exact.push_back(f32 ? x : HalfToFloat(FloatToHalf(x)));
+    }
+  }
+  data->coded.assign(data->exact.size(), 0.0f);
+  data->scales.assign(data->exact.size(), 1.0f);
+  for (int block = 0; block < sequence_.num_tokens / spec_.block_size; ++block) {
+    for (int head = 0; head < spec_.num_kv_heads; ++head) ReadBlock(side, block, head, data);
+  }
+}
+
+inline void Reference::ReadBlock(KvSide side, int block, int head, ReferenceSide* data) const {
+  const bool key = side == KvSide::kKey;
+  const KvBlockLayout& layout = *view_.layout;
+  const uint8_t* run = view_.Block(static_cast<size_t>(block)) + static_cast<size_t>(head) * layout.bytes_per_head;
+  const auto* scales = reinterpret_cast<const uint16_t*>(run + (key ? layout.k_scales : layout.v_scales));
+  const auto* zero_points = reinterpret_cast<const uint16_t*>(run + (key ? layout.k_zero_points : layout.v_zero_points));
+  const auto d = static_cast<size_t>(spec_.head_dim);
+  std::vector<float> x(static_cast<size_t>(spec_.block_size) * d);
+  DecodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
+              .spec = Side(side),
+              .lines = run + (key ? layout.k_lines : layout.v_lines),
+              .scales = scales,
+              .zero_points = zero_points,
+              .static_scales = ScalesOfHead(Side(side), Static(side), head, spec_.head_dim),
+              .x = x.data()});
+  const int group_size = Side(side).ChannelsPerScale(spec_.head_dim);
+  for (int t = 0; t < spec_.block_size; ++t) {
+    for (int c = 0; c < spec_.head_dim; ++c) {
+      const size_t index = Index(block * spec_.block_size + t, head, c);
+      data->coded[index] = x[static_cast<size_t>(t) * d + static_cast<size_t>(c)];
+      if (IsDynamic(Side(side).granularity)) {
+        data->scales[index] = HalfToFloat(scales[c / group_size * spec_.block_size + t]);
+      } else if (IsStatic(Side(side).granularity)) {
+        data->scales[index] = StaticScale(side, head, c);
+      }
+    }
+  }
+}
+
+inline std::vector<float> Reference::ExactRows(KvSide side, int block, int head) const {
+  const ReferenceSide& data = side == KvSide::kKey ? k_ : v_;
+  std::vector<float> x;
+  for (int t = 0; t < spec_.block_size; ++t) {
+    const float* row = data.exact.data() + Index(block * spec_.block_size + t, head, 0);
+    x.insert(x.end(), row, row + spec_.head_dim);
+  }
+  return x;
+}
+
+inline bool Reference::BlocksAreEncodedExactValues() const {
+  const KvBlockLayout& layout = *view_.layout;
+  for (int block = 0; block < sequence_.num_tokens / spec_.block_size; ++block) {
+    for (int head = 0; head < spec_.num_kv_heads; ++head) {
+      const uint8_t* run = view_.Block(static_cast<size_t>(block)) + static_cast<size_t>(head) * layout.bytes_per_head;
+      AlignedBuffer<uint8_t> expected(layout.bytes_per_head);
+      // Padding is nobody's: it is compared with itself.
+      std::copy_n(run, layout.bytes_per_head, expected.data());
+      for (const KvSide side : {KvSide::kKey, KvSide::kValue}) {
+        const bool key = side == KvSide::kKey;
+        EncodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
+                    .spec = Side(side),
+                    .x = ExactRows(side, block, head).data(),
+                    .static_scales = ScalesOfHead(Side(side), Static(side), head, spec_.head_dim),
+                    .lines = expected.data() + (key ? layout.k_lines : layout.v_lines),
+                    .scales = reinterpret_cast<uint16_t*>(expected.data() + (key ? layout.k_scales : layout.v_scales)),
+                    .zero_points = reinterpret_cast<uint16_t*>(
+                        expected.data() + (key ? layout.k_zero_points : layout.v_zero_points)),
+                    .end_codes = nullptr});
+      }
+      if (!std::equal(run, run + layout.bytes_per_head, expected.data())) return false;
+    }
+  }
+  return true;
+}
+
+inline Reference::Row Reference::Attend(int position, int query_head) const {
+  constexpr double kUlp = 0x1p-24;
+  const int head = query_head / geometry_.group;
+  const int d = spec_.head_dim;
+  const double scale = static_cast<double>(1.0f / std::sqrt(static_cast<float>(d)));
+  const auto q_all = TokenVector(Kind::kQuery, geometry_, sequence_.SeedAt(position), layer_, position);
+  const float* q = q_all.data() + static_cast<std::ptrdiff_t>(query_head) * d;
+  const int own_block = position / spec_.block_size;
+  const int first = geometry_.sliding_window > 0 ? std::max(0, position - geometry_.sliding_window + 1) : 0;
+  const auto is_exact = [&](int t) {
+    return t / spec_.block_size == own_block || t < view_.num_sink_tokens;
+  };
+  double max_q = 0;
+  for (int c = 0; c < d; ++c) {
+    const double folded = IsStatic(spec_.k.granularity) ? static_cast<double>(StaticScale(KvSide::kKey, head, c)) : 1.0;
+    max_q = std::max(max_q, std::fabs(static_cast<double>(q[c])) * scale * folded);
+  }
+
+  std::vector<double> weights;  // of keys first .. position
+  double max_logit = -std::numeric_limits<double>::infinity(), logit_error = 0;
+  for (int t = first; t <= position; ++t) {
+    const ReferenceSide& k = k_;
+    double dot = 0, magnitude = 0, code_sum = 0;
+    for (int c = 0; c < d; ++c) {
+      const size_t i = Index(t, head, c);
+      const double value = static_cast<double>(is_exact(t) ? k.exact[i] : k.coded[i]);
+      const double product = static_cast<double>(q[c]) * value * scale;
+      const double folded = IsStatic(spec_.k.granularity) ? static_cast<double>(k.scales[i]) : 1.0;
+      dot += product;
+      magnitude += std::fabs(product);
+      code_sum += std::fabs(value) / folded;
+    }
+    double error = (d + 16) * kUlp * magnitude;
+    if (!is_exact(t) && IsIntegerFormat(spec_.k.dtype)) error += max_q / 65024 * code_sum;
+    if (geometry_.logit_softcap > 0) {
+      const double cap = static_cast<double>(geometry_.logit_softcap);
+      dot = cap * std::tanh(dot / cap);
+      error += cap * 0x1p-20;
+    }
+    logit_error = std::max(logit_error, error);
+    max_logit = std::max(max_logit, dot);
+    weights.push_back(dot);
+  }
+  double sum = 0;
+  for (double& weight : weights) sum += weight = std::exp(weight - max_logit);
+  for (double& weight : weights) weight /= sum;
+
+  Row row;
+  const double relative = std::exp(2 * logit_error) - 1 + 2 * (0x1p-20 + 128 * kUlp);
+  for (int c = 0; c < d; ++c) {
+    double out = 0, magnitude = 0, rounding = 0;
+    double tile_max = 0, tile_codes = 0;
+    for (int t = first; t <= position; ++t) {
+      const size_t i = Index(t, head, c);
+      const double weight = weights[static_cast<size_t>(t - first)];
+      const double value = static_cast<double>(is_exact(t) ? v_.exact[i] : v_.coded[i]);
+      out += weight * value;
+      magnitude += weight * std::fabs(value);
+      if (t % std::min(spec_.block_size, kMaxTileTokens) == 0) tile_max = tile_codes = 0;
+      if (is_exact(t) || !IsIntegerFormat(spec_.v.dtype) || v_.scales[i] == 0) continue;
+      const double before = tile_max * tile_codes;
+      tile_max = std::max(tile_max, weight * static_cast<double>(v_.scales[i]));
+      tile_codes += std::fabs(value) / static_cast<double>(v_.scales[i]);
+      rounding += (tile_max * tile_codes - before) / 510;
+    }
+    row.out.push_back(out);
+    row.bound.push_back(relative * magnitude + (position - first + 65) * kUlp * magnitude + rounding);
+  }
+  return row;
+}
+
+}  // namespace turboquant::attention_test
+
+#endif  // TURBOQUANT_ATTENTION_ATTENTION_REFERENCE_H_
