@@ -71,6 +71,8 @@ MODELS = [
     # Biases and vocabularies.
     Tiny("llama-h64-biases", "llama", 64, 4, 2, all_biases=True),
     Tiny("llama-h64-spm", "llama", 64, 4, 2, vocab="spm"),
+    # The least that is a model; hostile files and the fuzzer's seeds are made from it.
+    Tiny("llama-h32-smallest", "llama", 32, 2, 1, layers=1, intermediate=64, tied=True),
     # Weight types.
     Tiny("llama-h64-f16", "llama", 64, 4, 2, weights="F16"),
     Tiny("llama-h64-bf16", "llama", 64, 4, 2, weights="BF16"),
