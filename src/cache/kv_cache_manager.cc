@@ -1,7 +1,6 @@
 #include "cache/kv_cache_manager.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -17,34 +16,6 @@ constexpr int kNoSlot = -1;
 bool IsExact(const KvCacheSpec& spec) {
   const KvCacheSpec exact = ExactSpec(spec, spec.block_size);
   return spec.k == exact.k && spec.v == exact.v;
-}
-
-// Scales that a layer's side keeps outside the block.
-size_t NumStaticScales(const KvSideSpec& side, const KvCacheSpec& spec) {
-  const auto heads = static_cast<size_t>(spec.num_kv_heads);
-  switch (side.granularity) {
-    case ScaleGranularity::kPerTensor: return 1;
-    case ScaleGranularity::kPerHead: return heads;
-    case ScaleGranularity::kPerChannel: return heads * static_cast<size_t>(spec.head_dim);
-    case ScaleGranularity::kNone:
-    case ScaleGranularity::kPerTokenHead:
-    case ScaleGranularity::kPerGroup: return 0;
-  }
-  return 0;
-}
-
-Status ValidateScales(std::span<const float> scales, size_t expected, int layer, const char* side) {
-  if (scales.size() != expected) {
-    return Fail(ErrorCode::kInvalidArgument, "layer {}: {} static {} scales, needs {}", layer, scales.size(), side,
-                expected);
-  }
-  for (size_t i = 0; i < scales.size(); ++i) {
-    if (!std::isfinite(scales[i]) || scales[i] <= 0) {
-      return Fail(ErrorCode::kInvalidArgument, "layer {}: static {} scale {} is {}, must be finite and above 0", layer,
-                  side, i, scales[i]);
-    }
-  }
-  return {};
 }
 
 Status Validate(const KvCacheConfig& config) {
@@ -76,8 +47,9 @@ Status Validate(const KvCacheConfig& config) {
                   config.layers[0].block_size);
     }
     const KvStaticScales& scales = config.static_scales.empty() ? none : config.static_scales[i];
-    TQ_RETURN_IF_ERROR(ValidateScales(scales.k, NumStaticScales(spec.k, spec), layer, "K"));
-    TQ_RETURN_IF_ERROR(ValidateScales(scales.v, NumStaticScales(spec.v, spec), layer, "V"));
+    if (auto status = ValidateStaticScales(spec, scales); !status) {
+      return Fail(status.error().code, "layer {}: {}", layer, status.error().message);
+    }
   }
   return {};
 }
@@ -116,6 +88,15 @@ KvCacheSpec ExactSpec(const KvCacheSpec& spec, int num_tokens) {
   exact.v = side;
   exact.block_size = num_tokens;
   return exact;
+}
+
+size_t ExactBytesPerSequence(const KvCacheConfig& config) {
+  size_t bytes = 0;
+  for (const KvCacheSpec& spec : config.layers) {
+    bytes += ExactSpec(spec, spec.block_size).BytesPerBlock();
+    if (config.num_sink_tokens > 0 && !IsExact(spec)) bytes += ExactSpec(spec, kSinkTileTokens).BytesPerBlock();
+  }
+  return bytes;
 }
 
 // Address space of every layer; no memory yet.

@@ -47,6 +47,9 @@ struct KvCacheConfig {
 KvCacheSpec ExactSpec(const KvCacheSpec& spec, int num_tokens);
 inline constexpr int kSinkTileTokens = 16;  // slots in a sink tile; num_sink_tokens of them are used
 
+// Bytes of one sequence's tails and sink tiles over all layers.
+size_t ExactBytesPerSequence(const KvCacheConfig& config);
+
 // What kernels and attention see of one sequence in one layer. Borrowed: valid until the manager changes.
 struct PagedKvView {
   const KvCacheSpec* spec;
@@ -108,7 +111,7 @@ class KvCacheManager {
   KvCacheStats Stats() const;
   // Bytes of one block over all layers; of the exact tail and sinks of one sequence over all layers.
   size_t BytesPerBlockAllLayers() const;
-  size_t ExactBytesPerSequence() const;
+  size_t ExactBytesPerSequence() const;  // the same as the function above
 
  private:
   struct Impl;

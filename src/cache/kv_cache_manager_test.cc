@@ -51,6 +51,7 @@ TEST(KvCacheManager, BytesAreThoseOfTheFormats) {
   // A tail per layer; sinks of 16 slots only where closed blocks are not exact.
   const size_t exact = 2 * f16_block + f16_block / 4;
   EXPECT_EQ(manager->ExactBytesPerSequence(), exact);
+  EXPECT_EQ(ExactBytesPerSequence(manager->config()), exact);
   KvCacheStats stats = manager->Stats();
   EXPECT_EQ(stats.block_bytes_reserved, 10 * (int8_block + f16_block));
   EXPECT_EQ(stats.exact_bytes_reserved, 2 * exact);
@@ -265,16 +266,16 @@ TEST(KvCacheManager, ChecksStaticScales) {
   KvCacheConfig config = SmallConfig(8, 1);
   config.layers.resize(1);
   config.layers[0].k.granularity = ScaleGranularity::kPerHead;
-  EXPECT_NE(CreateError(config).find("layer 0: 0 static K scales, needs 3"), std::string::npos);
+  EXPECT_NE(CreateError(config).find("layer 0: 0 static K scales given, per_head needs 3"), std::string::npos);
   config.static_scales = {{.k = {1, 2, 3}, .v = {}}};
   auto manager = Make(config);
   EXPECT_EQ(manager->View(0, *manager->AddSequence()).static_scales->k, (std::vector<float>{1, 2, 3}));
   for (const float bad : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     config.static_scales = {{.k = {1, bad, 3}, .v = {}}};
-    EXPECT_NE(CreateError(config).find("finite and above 0"), std::string::npos) << bad;
+    EXPECT_NE(CreateError(config).find("layer 0: static K scale 1 is"), std::string::npos) << bad;
   }
   config.static_scales = {{.k = {1, 2, 3}, .v = {1}}};
-  EXPECT_NE(CreateError(config).find("1 static V scales, needs 0"), std::string::npos);
+  EXPECT_NE(CreateError(config).find("layer 0: 1 static V scales given"), std::string::npos);
   config.static_scales.resize(2);
   EXPECT_NE(CreateError(config).find("static scales for 2 layers, the cache has 1"), std::string::npos);
 }

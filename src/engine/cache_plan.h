@@ -18,14 +18,14 @@ namespace turboquant {
 // Spellings are those of the flags (--kv-cache-dtype and so on).
 struct CachePlanOptions {
   std::string kv_cache_dtype = "int8";   // "int8", "int8/int4", aliases of other engines
-  std::string kv_scale_granularity;      // empty = the format's default
-  std::string kv_cache_dtype_layers;     // overrides: "0-3:f16,28-29:int8/int4"; later ones win
-  std::vector<KvStaticScales> static_scales;  // one per layer where a static granularity is used
+  std::string kv_scale_granularity = {};  // empty = the format's default
+  std::string kv_cache_dtype_layers = {};  // overrides: "0-3:f16,28-29:int8/int4"; later ones win
+  std::vector<KvStaticScales> static_scales = {};  // one per layer where a static granularity is used
   int block_size = 64;
   int num_sink_tokens = 4;
   int max_num_seqs = 1;
   int max_model_len = 0;                    // 0 = the model's, or what fits if that is less
-  std::optional<uint64_t> kv_cache_memory;  // bytes for blocks, tails and sinks; empty = by memory_utilization
+  std::optional<uint64_t> kv_cache_memory = {};  // bytes for blocks, tails and sinks; empty = by memory_utilization
   double memory_utilization = 0.9;          // share of usable memory that weights, cache and buffers may take together
 };
 

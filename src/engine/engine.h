@@ -24,10 +24,10 @@
 namespace turboquant {
 
 struct EngineOptions {
-  CachePlanOptions cache;
+  CachePlanOptions cache = {};
   int num_threads = 0;         // 0 = physical cores that this process may use
   int max_batch_tokens = 512;  // tokens per step over all sequences
-  std::string isa;             // forced ISA, or empty
+  std::string isa = {};        // forced ISA, or empty
   // When it becomes true, the next Step cancels every request instead of computing. May be set by a signal handler.
   // Null = none; must outlive the engine.
   const std::atomic<bool>* stop = nullptr;

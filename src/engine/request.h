@@ -20,18 +20,18 @@ struct RequestId {
 };
 
 struct Request {
-  std::vector<int32_t> prompt;  // at least one token, shorter than the engine's max_model_len
-  SamplingParams sampling;
+  std::vector<int32_t> prompt = {};  // at least one token, shorter than the engine's max_model_len
+  SamplingParams sampling = {};
   int max_tokens = 0;             // tokens to generate; 0 = until the context is full
-  std::vector<std::string> stop;  // generation ends before the first of these; it is not part of the text
+  std::vector<std::string> stop = {};  // generation ends before the first of these; it is not part of the text
   bool ignore_end_of_generation = false;  // go on over the model's end tokens (benchmarks)
 
   // A conversation: with keep_cache the cache of this request outlives it until a later request names it in
-  // continue_from, Engine::Release is called, or the blocks are needed by others. A prompt that begins with all tokens of
-  // continue_from (its prompt and what it generated) then computes only the rest; any other prompt is computed in full.
-  // It is a matter of speed only.
+  // continue_from, Engine::Release is called, or the blocks are needed by others. A prompt that begins with what that cache
+  // holds (the prompt and all that was generated but the last token) and has more then computes only the rest; any other
+  // prompt is computed in full. It is a matter of speed only.
   bool keep_cache = false;
-  std::optional<RequestId> continue_from;
+  std::optional<RequestId> continue_from = {};
 };
 
 enum class FinishReason : uint8_t {
