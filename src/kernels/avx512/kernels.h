@@ -9,13 +9,17 @@
 namespace turboquant::avx512 {
 
 // Prepared rows, PreparedQBytes apart:
-//   Int:  [head_dim/4][4 s8 hi, 4 s8 lo] | [num_groups] i32 sums of q_int | f32 sq        q_int = 256 * hi + lo
-//   F32:  [head_dim] f32 (f32, f16 and bf16 caches)
-//   Fp8*: [head_dim/4][4] f32 in the channel order 0 2 1 3; E4m3 with 2^8 folded in
-void PrepareQInt(const PrepareQArgs& args);
+//   integer formats: [head_dim/4][4 s8 hi, 4 s8 lo] | f32 sq | i32 [num_groups] sums of q_int       q_int = 256 * hi + lo
+//   f32, f16, bf16:  f32 [head_dim]
+//   fp8:             f32 [head_dim/4][4], channels of a quad in the order 0 2 1 3
 void PrepareQF32(const PrepareQArgs& args);
+void PrepareQF16(const PrepareQArgs& args);
+void PrepareQBf16(const PrepareQArgs& args);
+void PrepareQInt8(const PrepareQArgs& args);
 void PrepareQFp8E4m3(const PrepareQArgs& args);
 void PrepareQFp8E5m2(const PrepareQArgs& args);
+void PrepareQInt4(const PrepareQArgs& args);
+void PrepareQInt4Asym(const PrepareQArgs& args);
 
 void QkF32(const QkArgs& args);
 void QkF16(const QkArgs& args);
