@@ -1,4 +1,4 @@
-// One model with one cache: executes steps that mix prefill chunks and decodes of several sequences.
+// One model with one cache: executes steps that mix prefill chunks and decodes of several sequences. One thread calls it.
 #ifndef TURBOQUANT_ENGINE_MODEL_RUNNER_H_
 #define TURBOQUANT_ENGINE_MODEL_RUNNER_H_
 
@@ -15,11 +15,11 @@
 namespace turboquant {
 
 struct ModelRunnerOptions {
-  KvCacheConfig cache;        // layers must match the model
+  KvCacheConfig cache = {};    // layers must match the model
   int num_threads = 1;
   int max_batch_tokens = 512;  // rows per step
-  int max_context = 0;
-  std::string isa;            // forced ISA or empty
+  int max_context = 0;         // tokens of the longest sequence
+  std::string isa = {};        // forced ISA or empty
 };
 
 // Tokens to feed to one sequence in a step; logits wanted for the last token, for all, or for none.
@@ -31,6 +31,8 @@ struct StepInput {
 
 class ModelRunner {
  public:
+  // kInvalidArgument: options out of range, or a cache that does not fit the model; otherwise what SelectKernels and
+  // KvCacheManager::Create refuse.
   static Result<std::unique_ptr<ModelRunner>> Create(std::shared_ptr<const Model> model, ModelRunnerOptions options);
   ~ModelRunner();
 
@@ -43,6 +45,8 @@ class ModelRunner {
   const Model& model() const;
   const KernelTable& kernels() const;
   int max_batch_tokens() const;
+  // Held beside weights and cache so far: graph buffers, attention's staging and scratch, logits.
+  size_t buffer_bytes() const;
 
  private:
   struct Impl;

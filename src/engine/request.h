@@ -62,13 +62,13 @@ struct RequestStats {
 
 // What one step did for one request.
 struct RequestOutput {
-  RequestId id;
-  std::optional<int32_t> token;  // generated in this step; empty when it only ended (cancelled, error)
+  RequestId id = {};
+  std::optional<int32_t> token = {};  // generated in this step; empty when it only ended (cancelled, error)
   // Text that is certain now: whole UTF-8 characters, minus what may yet become a stop string.
-  std::string text;
-  std::optional<FinishReason> finish_reason;  // set in the last output of a request
-  std::string error;                          // kError only
-  RequestStats stats;                         // set with finish_reason
+  std::string text = {};
+  std::optional<FinishReason> finish_reason = {};  // set in the last output of a request
+  std::string error = {};                          // kError only
+  RequestStats stats = {};                         // set with finish_reason
 };
 
 }  // namespace turboquant
