@@ -1,6 +1,7 @@
 #include "attention/paged_attention.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "attention/attend.h"
@@ -21,6 +22,22 @@ struct alignas(kCacheLineBytes) LayerCounters {
 size_t RoundUpToLine(size_t bytes) {
   return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
 }
+
+// Adds the wall time of a scope to *total; thread 0 only, so that the sum is time and not work.
+class ScopedTimer {
+ public:
+  ScopedTimer(double* total, int thread) : total_(thread == 0 ? total : nullptr) {}
+  ~ScopedTimer() {
+    if (total_ != nullptr) *total_ += std::chrono::duration<double>(Clock::now() - start_).count();
+  }
+  ScopedTimer(const ScopedTimer&) = delete;
+  ScopedTimer& operator=(const ScopedTimer&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double* total_;
+  Clock::time_point start_ = Clock::now();
+};
 
 // Rows x head_dim floats and two floats per row, each array on its own lines.
 struct StateExtent {
@@ -80,6 +97,7 @@ struct PagedAttention::Impl {
 
   KvRangeObserver* observer = nullptr;
   SaturationCounts saturation;
+  double attend_seconds = 0;
 };
 
 void PagedAttention::Impl::AddLayer(const LayerContext& layer) {
@@ -218,6 +236,7 @@ void PagedAttention::StoreKv(int layer, const float* k, size_t k_stride, const f
 void PagedAttention::Attend(int layer, const float* q, size_t q_stride, float* out, size_t out_stride,
                             int ith, [[maybe_unused]] int nth) {
   DCHECK_LE(nth, impl_->limits.max_threads);
+  const ScopedTimer timer(&impl_->attend_seconds, ith);
   AttendTask task = impl_->TaskOf(layer);
   task.q = q;
   task.q_stride = q_stride;
@@ -234,6 +253,7 @@ void PagedAttention::Attend(int layer, const float* q, size_t q_stride, float* o
 
 void PagedAttention::Merge(int layer, float* out, size_t out_stride, int ith, [[maybe_unused]] int nth) {
   DCHECK_LE(nth, impl_->limits.max_threads);
+  const ScopedTimer timer(&impl_->attend_seconds, ith);
   AttendTask task = impl_->TaskOf(layer);
   task.out = out;
   task.out_stride = out_stride;
@@ -253,6 +273,8 @@ void PagedAttention::set_observer(KvRangeObserver* observer) {
 }
 
 const SaturationCounts& PagedAttention::saturation() const { return impl_->saturation; }
+
+double PagedAttention::attend_seconds() const { return impl_->attend_seconds; }
 
 size_t PagedAttention::scratch_bytes_per_thread() const { return impl_->scratch_bytes; }
 
