@@ -24,7 +24,9 @@ struct LaneFloats {
 
 struct IntegerFormat {
   static constexpr bool kInteger = true;
+  static constexpr float kProductScale = 1.0f;  // of what the accumulators hold, a power of two
   static constexpr int kAccs = 2;
+  static constexpr int kRowsInOnePass = 4;
   using Factor = int16_t;
   using Acc = __m256i;
   static Acc Start(int32_t start) { return _mm256_set1_epi32(start); }
@@ -32,7 +34,7 @@ struct IntegerFormat {
 
   // even, odd: 16-bit codes of lanes 0-7 and 8-15.
   template <int kRows>
-  static void Quad(const __m256i* even, const __m256i* odd, const Factor* factors, size_t row_stride,
+  TQ_ALWAYS_INLINE static void Quad(const __m256i* even, const __m256i* odd, const Factor* factors, size_t row_stride,
                    Acc (&acc)[kRows][kAccs]) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
@@ -54,8 +56,8 @@ struct Int8Key : IntegerFormat {
   static constexpr int kBias = 128;
   static constexpr bool kZeroPoint = false;
 
-  template <int kRows>
-  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  template <int kRows, int kPass>
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
     const __m256i low_byte = _mm256_set1_epi16(0x00FF);
     const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
     const __m256i even[2] = {_mm256_and_si256(x[0], low_byte), _mm256_and_si256(x[1], low_byte)};
@@ -64,19 +66,21 @@ struct Int8Key : IntegerFormat {
   }
 };
 
-// V at 8 bits: signed.
+// V at 8 bits: signed. Widened to 256 times the code, which takes one operation instead of two for even bytes; the
+// accumulators hold 256 times the sum, |256 * 127 * 255 * 64| < 2^31.
 struct Int8Value : IntegerFormat {
   static constexpr int kCodes = 4;
   static constexpr int kMaxRows = 4;
   static constexpr int kBias = 0;
   static constexpr bool kZeroPoint = false;
+  static constexpr float kProductScale = 0x1p-8f;
 
-  template <int kRows>
-  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  template <int kRows, int kPass>
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+    const __m256i high_byte = _mm256_set1_epi16(static_cast<int16_t>(0xFF00));
     const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
-    const __m256i even[2] = {_mm256_srai_epi16(_mm256_slli_epi16(x[0], 8), 8),
-                             _mm256_srai_epi16(_mm256_slli_epi16(x[1], 8), 8)};
-    const __m256i odd[2] = {_mm256_srai_epi16(x[0], 8), _mm256_srai_epi16(x[1], 8)};
+    const __m256i even[2] = {_mm256_slli_epi16(x[0], 8), _mm256_slli_epi16(x[1], 8)};
+    const __m256i odd[2] = {_mm256_and_si256(x[0], high_byte), _mm256_and_si256(x[1], high_byte)};
     Quad<kRows>(even, odd, factors, row_stride, acc);
   }
 };
@@ -89,8 +93,8 @@ struct NibbleFormat : IntegerFormat {
   static constexpr int kBias = kCodeBias;
   static constexpr bool kZeroPoint = kHasZeroPoint;
 
-  template <int kRows>
-  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  template <int kRows, int kPass>
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
     const __m256i nibble = _mm256_set1_epi16(0x000F);
     const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
     {
@@ -123,10 +127,11 @@ struct FloatFormat {
 struct WideFloatFormat : FloatFormat {
   static constexpr int kAccs = 2;
   static constexpr int kMaxRows = 4;
+  static constexpr int kRowsInOnePass = 4;
   static LaneFloats Finish(const Acc* acc) { return {acc[0], acc[1]}; }
 
   template <int kRows>
-  static void Code(const __m256* code, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  TQ_ALWAYS_INLINE static void Code(const __m256* code, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const __m256 f = _mm256_set1_ps(factors[Size(r) * row_stride]);
@@ -139,8 +144,8 @@ struct WideFloatFormat : FloatFormat {
 struct F32 : WideFloatFormat {
   static constexpr int kCodes = 1;
 
-  template <int kRows>
-  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  template <int kRows, int kPass>
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
     const __m256 code[2] = {_mm256_castsi256_ps(LoadBytes(line)), _mm256_castsi256_ps(LoadBytes(line + 32))};
     Code<kRows>(code, factors, row_stride, acc);
   }
@@ -149,8 +154,8 @@ struct F32 : WideFloatFormat {
 struct Bf16 : WideFloatFormat {
   static constexpr int kCodes = 2;
 
-  template <int kRows>
-  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  template <int kRows, int kPass>
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
     const __m256i upper_half = _mm256_set1_epi32(static_cast<int32_t>(0xFFFF0000u));
     const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
     const __m256 first[2] = {_mm256_castsi256_ps(_mm256_slli_epi32(x[0], 16)),
@@ -162,10 +167,13 @@ struct Bf16 : WideFloatFormat {
   }
 };
 
-// Two codes of four lanes to a vector: four accumulators per row, neighbours added at the end.
+// Two codes of four lanes to a vector: four accumulators per row, neighbours added at the end. With three rows and more the
+// registers hold only half a line's accumulators: two passes over the lines, of two accumulators per row each. Every
+// accumulator still adds its lines in the same order, so that the number of rows does not show in the result.
 struct PairFloatFormat : FloatFormat {
   static constexpr int kAccs = 4;
-  static constexpr int kMaxRows = 3;  // 12 accumulators of the 16 registers
+  static constexpr int kMaxRows = 6;  // 12 accumulators of the 16 registers
+  static constexpr int kRowsInOnePass = 2;
 
   static __m256 AddNeighbours(__m256 a, __m256 b) {
     const __m256d sums = _mm256_castps_pd(_mm256_hadd_ps(a, b));
@@ -173,11 +181,23 @@ struct PairFloatFormat : FloatFormat {
   }
   static LaneFloats Finish(const Acc* acc) { return {AddNeighbours(acc[0], acc[1]), AddNeighbours(acc[2], acc[3])}; }
 
-  template <int kRows>
-  static void Pair(__m256 code, int quarter, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
-#pragma GCC unroll 4
+  // Quarters of a line that a pass covers: [First, Last).
+  template <int kRows, int kPass>
+  static constexpr int kFirst = 2 * kPass;
+  template <int kRows, int kPass>
+  static constexpr int kLast = kRows <= kRowsInOnePass ? 4 : 2 * kPass + 2;
+
+  // codes: one vector per quarter, [kFirst, kLast).
+  template <int kRows, int kPass>
+  TQ_ALWAYS_INLINE static void Pairs(const __m256 (&codes)[4], const Factor* factors, size_t row_stride,
+                                     Acc (&acc)[kRows][kAccs]) {
+#pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
-      acc[r][quarter] = _mm256_fmadd_ps(code, BroadcastPair(factors + Size(r) * row_stride), acc[r][quarter]);
+      const __m256 f = BroadcastPair(factors + Size(r) * row_stride);
+#pragma GCC unroll 4
+      for (int quarter = kFirst<kRows, kPass>; quarter < kLast<kRows, kPass>; ++quarter) {
+        acc[r][quarter] = _mm256_fmadd_ps(codes[quarter], f, acc[r][quarter]);
+      }
     }
   }
 };
@@ -185,60 +205,62 @@ struct PairFloatFormat : FloatFormat {
 struct F16 : PairFloatFormat {
   static constexpr int kCodes = 2;
 
-  template <int kRows>
-  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  template <int kRows, int kPass>
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+    __m256 codes[4];
 #pragma GCC unroll 4
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      Pair<kRows>(_mm256_cvtph_ps(LoadBytes16(line + 16 * quarter)), quarter, factors, row_stride, acc);
+    for (int quarter = kFirst<kRows, kPass>; quarter < kLast<kRows, kPass>; ++quarter) {
+      codes[quarter] = _mm256_cvtph_ps(LoadBytes16(line + 16 * quarter));
     }
+    Pairs<kRows, kPass>(codes, factors, row_stride, acc);
   }
 };
 
 // FP8: codes (0,2) and (1,3) of every lane become f16 pairs.
-struct Fp8E5m2 : PairFloatFormat {
+template <typename Decoder>
+struct Fp8Format : PairFloatFormat {
   static constexpr int kCodes = 4;
 
-  // An E5M2 byte is the upper half of an f16.
-  static __m128i EvenHalves(__m128i x) { return _mm_slli_epi16(x, 8); }
-  static __m128i OddHalves(__m128i x) { return _mm_and_si128(x, _mm_set1_epi16(static_cast<int16_t>(0xFF00))); }
-
-  template <int kRows>
-  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  template <int kRows, int kPass>
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+    __m256 codes[4];
 #pragma GCC unroll 4
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      const __m128i x = LoadBytes16(line + 16 * quarter);
-      Pair<kRows>(_mm256_cvtph_ps(EvenHalves(x)), quarter, factors, row_stride, acc);
-      Pair<kRows>(_mm256_cvtph_ps(OddHalves(x)), quarter, factors + 2, row_stride, acc);
+    for (int quarter = kFirst<kRows, kPass>; quarter < kLast<kRows, kPass>; ++quarter) {
+      codes[quarter] = _mm256_cvtph_ps(Decoder::EvenHalves(LoadBytes16(line + 16 * quarter)));
     }
-  }
-};
-
-// E4M3 s eeee mmm shifted to f16 s 0eeee mmm0000000 is the value times 2^-8 (biases 7 and 15), subnormals included.
-struct Fp8E4m3 : PairFloatFormat {
-  static constexpr int kCodes = 4;
-
-  static __m128i Halves(__m128i byte_on_top) {
-    const __m128i sign = _mm_and_si128(byte_on_top, _mm_set1_epi16(static_cast<int16_t>(0x8000)));
-    const __m128i magnitude = _mm_and_si128(_mm_srli_epi16(byte_on_top, 1), _mm_set1_epi16(0x3F80));
-    return _mm_or_si128(sign, magnitude);
-  }
-
-  template <int kRows>
-  static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+    Pairs<kRows, kPass>(codes, factors, row_stride, acc);
 #pragma GCC unroll 4
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      const __m128i x = LoadBytes16(line + 16 * quarter);
-      Pair<kRows>(_mm256_cvtph_ps(Halves(_mm_slli_epi16(x, 8))), quarter, factors, row_stride, acc);
-      Pair<kRows>(_mm256_cvtph_ps(Halves(x)), quarter, factors + 2, row_stride, acc);
+    for (int quarter = kFirst<kRows, kPass>; quarter < kLast<kRows, kPass>; ++quarter) {
+      codes[quarter] = _mm256_cvtph_ps(Decoder::OddHalves(LoadBytes16(line + 16 * quarter)));
     }
+    Pairs<kRows, kPass>(codes, factors + 2, row_stride, acc);
   }
 
   static LaneFloats Finish(const Acc* acc) {
     const LaneFloats sums = PairFloatFormat::Finish(acc);
-    const __m256 scale = _mm256_set1_ps(256.0f);
+    const __m256 scale = _mm256_set1_ps(Decoder::kValueOfHalf);
     return {_mm256_mul_ps(sums.low, scale), _mm256_mul_ps(sums.high, scale)};
   }
 };
+
+// An E5M2 byte is the upper half of an f16.
+struct E5m2Decoder {
+  static constexpr float kValueOfHalf = 1.0f;
+  static __m128i EvenHalves(__m128i x) { return _mm_slli_epi16(x, 8); }
+  static __m128i OddHalves(__m128i x) { return _mm_and_si128(x, _mm_set1_epi16(static_cast<int16_t>(0xFF00))); }
+};
+
+// E4M3 s eeee mmm brought to f16 s 0eeee mmm0000000 is the value times 2^-8 (biases 7 and 15), subnormals included. The
+// arithmetic shift doubles the sign, the mask takes the copy off.
+struct E4m3Decoder {
+  static constexpr float kValueOfHalf = 256.0f;
+  static __m128i OddHalves(__m128i x) {
+    return _mm_and_si128(_mm_srai_epi16(x, 1), _mm_set1_epi16(static_cast<int16_t>(0xBF80)));
+  }
+  static __m128i EvenHalves(__m128i x) { return OddHalves(_mm_slli_epi16(x, 8)); }
+};
+using Fp8E5m2 = Fp8Format<E5m2Decoder>;
+using Fp8E4m3 = Fp8Format<E4m3Decoder>;
 
 // ---- the loop over lines ----
 
@@ -249,35 +271,43 @@ struct LineRange {
   ptrdiff_t prefetch_offset;  // from a line to what is fetched beside it; unused without kPrefetch
 };
 
-template <typename Format, int kRows, bool kPrefetch>
-inline void MultiplyLines(const LineRange& lines, const typename Format::Factor* factors, size_t row_stride,
-                          typename Format::Acc (&acc)[kRows][Format::kAccs]) {
+template <typename Format, int kRows, int kPass, bool kPrefetch>
+TQ_ALWAYS_INLINE void OnePass(const LineRange& lines, const typename Format::Factor* factors, size_t row_stride,
+                              typename Format::Acc (&acc)[kRows][Format::kAccs]) {
   const uint8_t* line = lines.first;
   for (int i = 0; i < lines.num_lines; ++i) {
     if constexpr (kPrefetch) {
       _mm_prefetch(reinterpret_cast<const char*>(line) + lines.prefetch_offset, _MM_HINT_T0);
     }
-    Format::template Line<kRows>(line, factors, row_stride, acc);
+    Format::template Line<kRows, kPass>(line, factors, row_stride, acc);
     line += lines.stride_bytes;
     factors += Format::kCodes;
   }
 }
 
+template <typename Format, int kRows, bool kPrefetch>
+TQ_ALWAYS_INLINE void MultiplyLines(const LineRange& lines, const typename Format::Factor* factors, size_t row_stride,
+                                    typename Format::Acc (&acc)[kRows][Format::kAccs]) {
+  OnePass<Format, kRows, 0, kPrefetch>(lines, factors, row_stride, acc);
+  if constexpr (kRows > Format::kRowsInOnePass) OnePass<Format, kRows, 1, false>(lines, factors, row_stride, acc);
+}
+
 // Calls block.operator()<kRows>(first_row) for row blocks of at most kMaxRows, as even as possible.
 template <int kMaxRows, typename Block>
 inline void ForRowBlocks(int num_rows, const Block& block) {
-  static_assert(kMaxRows == 3 || kMaxRows == 4);
+  static_assert(kMaxRows == 4 || kMaxRows == 6);
   int row = 0;
   for (int blocks = (num_rows + kMaxRows - 1) / kMaxRows; blocks > 0; --blocks) {
     const int rows = (num_rows - row + blocks - 1) / blocks;
-    if (rows == 1) {
-      block.template operator()<1>(row);
-    } else if (rows == 2) {
-      block.template operator()<2>(row);
-    } else if (rows == 3) {
-      block.template operator()<3>(row);
-    } else {
-      block.template operator()<kMaxRows>(row);
+    switch (rows) {
+      case 1: block.template operator()<1>(row); break;
+      case 2: block.template operator()<2>(row); break;
+      case 3: block.template operator()<3>(row); break;
+      case 4: block.template operator()<4>(row); break;
+      default:
+        if constexpr (kMaxRows == 6) {
+          rows == 5 ? block.template operator()<5>(row) : block.template operator()<6>(row);
+        }
     }
     row += rows;
   }

@@ -8,7 +8,7 @@ namespace {
 template <typename Factor, int kRows>
 struct BlockP {
   alignas(64) Factor factors[kRows][kMaxTileTokens];
-  float step[kRows];          // integer formats: value of one code step; 0 for a row that counts as empty
+  float step[kRows];          // integer formats: value of one code step x kProductScale; 0: the row is empty
   int32_t sum[kRows];         // integer formats: sum of the codes
   float zero_points[kRows];   // int4_asym: sum of code * zero point
 };
@@ -21,19 +21,24 @@ inline __m256 FoldScales(const PvArgs& args, const float* p, size_t scale_index,
 }
 
 template <typename Format, int kRows>
-inline void QuantizeRow(const PvArgs& args, const float* p, size_t scale_index, int r, BlockP<int16_t, kRows>& out) {
+TQ_ALWAYS_INLINE void QuantizeRow(const PvArgs& args, const float* p, size_t scale_index, int r, BlockP<int16_t, kRows>& out) {
+  alignas(64) float folded[kMaxTileTokens];
   __m256 max = _mm256_setzero_ps();
-  for (int t = 0; t < args.num_tokens; t += 8) max = _mm256_max_ps(FoldScales(args, p, scale_index, t), max);
+  for (int t = 0; t < args.num_tokens; t += 8) {
+    const __m256 pv = FoldScales(args, p, scale_index, t);
+    _mm256_store_ps(folded + t, pv);
+    max = _mm256_max_ps(pv, max);
+  }
   const float largest = HorizontalMax(max);
   const bool empty = largest < kTinyMax;
-  out.step[r] = empty ? 0.0f : largest / 255.0f;
+  out.step[r] = empty ? 0.0f : largest / 255.0f * Format::kProductScale;
   const __m256 inverse = _mm256_set1_ps(empty ? 0.0f : 255.0f / largest);
   __m256i sum = _mm256_setzero_si256();
   __m256 zero_points = _mm256_setzero_ps();
   for (int t = 0; t < args.num_tokens; t += 16) {
     // What is not a number becomes 0x80000000, which the pack below turns into 0.
-    const __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(FoldScales(args, p, scale_index, t), inverse));
-    const __m256i b = _mm256_cvtps_epi32(_mm256_mul_ps(FoldScales(args, p, scale_index, t + 8), inverse));
+    const __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(folded + t), inverse));
+    const __m256i b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(folded + t + 8), inverse));
     StoreBytes(out.factors[r] + t, OrderQuads(_mm256_packus_epi32(a, b)));
     if constexpr (Format::kBias != 0) sum = _mm256_add_epi32(sum, _mm256_add_epi32(a, b));
     if constexpr (Format::kZeroPoint) {
@@ -58,7 +63,7 @@ inline void CopyRow(const PvArgs& args, const float* p, size_t scale_index, int 
 
 // out = out * rescale + (acc - zero point term) * step, 16 channels of every row.
 template <typename Format, int kRows>
-inline void AddColumn(const PvArgs& args, const BlockP<typename Format::Factor, kRows>& p, int first_row, int channel,
+TQ_ALWAYS_INLINE void AddColumn(const PvArgs& args, const BlockP<typename Format::Factor, kRows>& p, int first_row, int channel,
                       const typename Format::Acc (&acc)[kRows][Format::kAccs]) {
   for (int r = 0; r < kRows; ++r) {
     float* out = args.out + Size(first_row + r) * Size(args.head_dim) + channel;

@@ -28,7 +28,7 @@ struct BlockQ {
 
 // Adds the term of one group for 16 tokens to the scores: (acc - zero point * sum of q codes) * scale.
 template <typename Format, int kRows>
-inline void AddGroup(const QkArgs& args, const BlockQ<typename Format::Factor>& q, int first_row, int first_token, int group,
+TQ_ALWAYS_INLINE void AddGroup(const QkArgs& args, const BlockQ<typename Format::Factor>& q, int first_row, int first_token, int group,
                      const typename Format::Acc (&acc)[kRows][Format::kAccs]) {
   const size_t scale_index = Size(group) * Size(args.scale_stride) + Size(first_token);
   const bool last = (group + 1) * args.group_size == args.head_dim;

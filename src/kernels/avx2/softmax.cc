@@ -48,18 +48,24 @@ float UpdateMax(float tile_max, float* max, float* rescale) {
   return *max == kMinusInfinity ? 0.0f : *max;
 }
 
-void SoftmaxRow(const SoftmaxArgs& args, int r) {
+// Soft cap, mask and maximum of one row; returns what to subtract from its logits.
+float ReferenceOfRow(const SoftmaxArgs& args, int r) {
   float* scores = args.scores + Size(r) * kMaxTileTokens;
-  const int begin = args.begin[r];
-  const int end = args.end[r];
   if (args.logit_softcap != 0) SoftCapRow(scores, args.num_tokens, args.logit_softcap);
-  if (begin > 0 || end < args.num_tokens) HideOutside(scores, args.num_tokens, begin, end);
+  if (args.begin[r] > 0 || args.end[r] < args.num_tokens) {
+    HideOutside(scores, args.num_tokens, args.begin[r], args.end[r]);
+  }
   __m256 max = _mm256_set1_ps(kMinusInfinity);
   for (int t = 0; t < args.num_tokens; t += 8) max = _mm256_max_ps(_mm256_loadu_ps(scores + t), max);
-  const __m256 reference = _mm256_set1_ps(UpdateMax(HorizontalMax(max), &args.max[r], &args.rescale[r]));
+  return UpdateMax(HorizontalMax(max), &args.max[r], &args.rescale[r]);
+}
+
+void ExpRow(const SoftmaxArgs& args, int r, float reference) {
+  float* scores = args.scores + Size(r) * kMaxTileTokens;
+  const __m256 subtract = _mm256_set1_ps(reference);
   __m256 sum = _mm256_setzero_ps();
   for (int t = 0; t < args.num_tokens; t += 8) {
-    const __m256 p = Exp(_mm256_sub_ps(_mm256_loadu_ps(scores + t), reference));
+    const __m256 p = Exp(_mm256_sub_ps(_mm256_loadu_ps(scores + t), subtract));
     _mm256_storeu_ps(scores + t, p);
     sum = _mm256_add_ps(sum, p);
   }
@@ -69,7 +75,10 @@ void SoftmaxRow(const SoftmaxArgs& args, int r) {
 }  // namespace
 
 void Softmax(const SoftmaxArgs& args) {
-  for (int r = 0; r < args.num_rows; ++r) SoftmaxRow(args, r);
+  // All maxima first: the reductions of the rows overlap, and no exp waits for one.
+  float reference[kMaxTileRows];
+  for (int r = 0; r < args.num_rows; ++r) reference[r] = ReferenceOfRow(args, r);
+  for (int r = 0; r < args.num_rows; ++r) ExpRow(args, r, reference[r]);
 }
 
 }  // namespace turboquant::avx2

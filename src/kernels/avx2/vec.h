@@ -8,6 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
+// The inner loops must be inlined with their accumulators in registers; left to itself, clang 19 keeps some row counts as
+// calls with accumulators in memory.
+#define TQ_ALWAYS_INLINE inline __attribute__((always_inline))
+
 namespace turboquant::avx2 {
 
 inline constexpr int kLanes = 16;      // lanes of a line: tokens of K, channels of V
