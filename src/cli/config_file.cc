@@ -1,0 +1,82 @@
+#include "cli/config_file.h"
+
+#include <cstdlib>
+#include <string_view>
+#include <toml++/toml.h>
+
+#include "base/file.h"
+
+namespace turboquant::cli {
+namespace {
+
+// A value as it would be written on the command line; nothing for tables and arrays.
+std::optional<std::string> AsFlagText(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return std::to_string(number->get());
+  if (const auto* real = node.as_floating_point()) return fmt::format("{}", real->get());
+  if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
+  return {};
+}
+
+Status SetDefault(const CLI::App& verb, std::string_view path, std::string_view key, const toml::node& node, bool* known) {
+  CLI::Option* option = nullptr;
+  try {
+    option = const_cast<CLI::App&>(verb).get_option("--" + std::string(key));
+  } catch (const CLI::OptionNotFound&) {
+    return {};
+  }
+  *known = true;
+  const std::optional<std::string> text = AsFlagText(node);
+  if (!text) return Fail(ErrorCode::kInvalidArgument, "{}: '{}' must be a string, number or boolean", path, key);
+  try {
+    option->default_val(*text);
+  } catch (const CLI::Error& error) {
+    return Fail(ErrorCode::kInvalidArgument, "{}: '{} = {}' is not a value that --{} takes: {}", path, key, *text, key, error.what());
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string FindConfigPath(int argc, const char* const* argv) {
+  constexpr std::string_view kFlag = "--config";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view arg = argv[i];
+    if (arg == kFlag && i + 1 < argc) return argv[i + 1];
+    if (arg.starts_with(kFlag) && arg.size() > kFlag.size() && arg[kFlag.size()] == '=') {
+      return std::string(arg.substr(kFlag.size() + 1));
+    }
+  }
+  const char* environment = std::getenv("TURBOQUANT_CONFIG");
+  return environment == nullptr ? "" : environment;
+}
+
+Status ApplyConfigFile(const std::string& path, const CommandLine& line) {
+  TQ_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  toml::table table;
+  try {
+    table = toml::parse(content, path);
+  } catch (const toml::parse_error& error) {
+    return Fail(ErrorCode::kInvalidArgument, "{}:{}: {}", path, error.source().begin.line, error.description());
+  }
+  for (const auto& [key, node] : table) {
+    bool known = false;
+    for (const Verb& verb : line.verbs) {
+      if (const toml::table* section = node.as_table()) {
+        if (verb.command->get_name() != key.str()) continue;
+        known = true;
+        for (const auto& [inner, value] : *section) {
+          bool inner_known = false;
+          TQ_RETURN_IF_ERROR(SetDefault(*verb.command, path, inner.str(), value, &inner_known));
+          if (!inner_known) return Fail(ErrorCode::kInvalidArgument, "{}: [{}] has no flag '{}'", path, key.str(), inner.str());
+        }
+      } else {
+        TQ_RETURN_IF_ERROR(SetDefault(*verb.command, path, key.str(), node, &known));
+      }
+    }
+    if (!known) return Fail(ErrorCode::kInvalidArgument, "{}: no verb has a flag or table '{}'", path, key.str());
+  }
+  return {};
+}
+
+}  // namespace turboquant::cli

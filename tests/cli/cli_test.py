@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""The command line as a user meets it: results, errors, Ctrl-C, closed pipes, precedence of settings.
+
+Usage: cli_test.py BINARY MODEL [unittest arguments]
+Every error must be one line on stderr that names the cause, with exit status 1 or 2 and nothing on stdout.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BINARY = sys.argv[1]
+MODEL = sys.argv[2]
+
+
+def run(*args, env=None, stdin="", timeout=120):
+    environment = {**os.environ, **(env or {})}
+    return subprocess.run([BINARY, *args], input=stdin, capture_output=True, text=True, timeout=timeout, env=environment)
+
+
+class Errors(unittest.TestCase):
+    def assert_error(self, result, *words, status=(1, 2)):
+        self.assertIn(result.returncode, status, result.stderr)
+        lines = [line for line in result.stderr.splitlines() if line.strip()]
+        self.assertEqual(len(lines), 1, result.stderr)
+        self.assertEqual(result.stdout, "")
+        for word in words:
+            self.assertIn(word, lines[0])
+
+    def test_unknown_verb(self):
+        self.assert_error(run("frobnicate"), "frobnicate", status=(2,))
+
+    def test_verb_of_a_later_version(self):
+        self.assert_error(run("serve"), "serve", "not in this version", status=(2,))
+
+    def test_unknown_flag(self):
+        self.assert_error(run("run", "--no-such-flag"), "--no-such-flag", status=(2,))
+
+    def test_flag_without_value(self):
+        self.assert_error(run("run", "-p"), "prompt", status=(2,))
+
+    def test_number_out_of_range(self):
+        self.assert_error(run("run", "-p", "x", "-n", "0"), "max-tokens", status=(2,))
+        self.assert_error(run("run", "-p", "x", "-t", "-3"), "threads", status=(2,))
+
+    def test_bad_sampling(self):
+        self.assert_error(run("run", "-m", MODEL, "-p", "x", "--temperature", "-1"), "temperature", status=(2,))
+        self.assert_error(run("run", "-m", MODEL, "-p", "x", "--top-p", "nan"), "top", status=(2,))
+
+    def test_missing_model(self):
+        self.assert_error(run("run", "-m", "/no/such/model.gguf", "-p", "x"), "/no/such/model.gguf", status=(2,))
+
+    def test_directory_as_model(self):
+        self.assert_error(run("run", "-m", "/tmp", "-p", "x"), "/tmp", status=(2,))
+
+    @unittest.skipIf(os.geteuid() == 0, "root reads every file")
+    def test_unreadable_model(self):
+        with tempfile.NamedTemporaryFile() as file:
+            os.chmod(file.name, 0)
+            self.assert_error(run("run", "-m", file.name, "-p", "x"), file.name)
+
+    def test_empty_model(self):
+        with tempfile.NamedTemporaryFile() as file:
+            self.assert_error(run("run", "-m", file.name, "-p", "x"), file.name, status=(2,))
+
+    def test_unknown_format_lists_the_known(self):
+        self.assert_error(run("run", "-m", MODEL, "-p", "x", "--kv-cache-dtype", "int9"), "int9", "int8", "fp8_e4m3", status=(2,))
+
+    def test_unknown_granularity(self):
+        self.assert_error(run("run", "-m", MODEL, "-p", "x", "--kv-scale-granularity", "per_moon"), "per_moon", status=(2,))
+
+    def test_group_that_does_not_divide_the_head(self):
+        self.assert_error(run("run", "-m", MODEL, "-p", "x", "--kv-cache-dtype", "int4", "--kv-scale-granularity", "per_group:128"),
+                          "128", status=(2,))
+
+    def test_block_size(self):
+        self.assert_error(run("run", "-m", MODEL, "-p", "x", "--block-size", "24"), "24", status=(2,))
+
+    def test_layers_out_of_range(self):
+        self.assert_error(run("run", "-m", MODEL, "-p", "x", "--kv-cache-dtype-layers", "0-99:f16"), "99", status=(2,))
+
+    def test_empty_prompt(self):
+        self.assert_error(run("run", "-m", MODEL, "-p", ""), "prompt", "empty", status=(2,))
+        self.assert_error(run("run", "-m", MODEL, stdin=""), "prompt", "empty", status=(2,))
+
+    def test_prompt_longer_than_context(self):
+        result = run("run", "-m", MODEL, "--max-model-len", "64", "--log-level", "error", stdin="word " * 500)
+        self.assert_error(result, "64", status=(2,))
+
+    def test_context_larger_than_memory(self):
+        result = run("run", "-m", MODEL, "-p", "x", "--kv-cache-memory", "1Mi", "--max-model-len", "8192", "--log-level", "error")
+        self.assert_error(result, "8192")
+
+    def test_bad_size(self):
+        self.assert_error(run("run", "-m", MODEL, "-p", "x", "--kv-cache-memory", "12 apples"), "12 apples", status=(2,))
+
+    def test_unknown_isa(self):
+        self.assert_error(run("run", "-m", MODEL, "-p", "x", "--isa", "mmx"), "mmx", status=(2,))
+
+    def test_config_file(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write("no-such-key = 1\n")
+            file.flush()
+            self.assert_error(run("run", "--config", file.name, "-p", "x"), "no-such-key", status=(2,))
+        self.assert_error(run("run", "--config", "/no/such.toml", "-p", "x"), "/no/such.toml", status=(2,))
+
+
+class Results(unittest.TestCase):
+    def test_json_of_run(self):
+        result = run("run", "-m", MODEL, "-p", "Name a colour.", "-n", "8", "--json", "--log-level", "error")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        for key in ("text", "prompt_tokens", "generated_tokens", "ttft_ms", "tokens_per_second", "kv", "finish_reason"):
+            self.assertIn(key, document)
+        self.assertGreater(document["prompt_tokens"], 3)
+        self.assertLessEqual(document["generated_tokens"], 8)
+        self.assertGreater(document["tokens_per_second"]["prefill"], 0)
+        self.assertGreater(document["kv"]["bytes_f16"], 0)
+        self.assertAlmostEqual(document["kv"]["bits_per_value"], 8.25)
+
+    def test_text_is_the_result_and_nothing_else(self):
+        args = ("run", "-m", MODEL, "-p", "Name a colour.", "-n", "8")
+        text = run(*args)
+        document = json.loads(run(*args, "--json").stdout)
+        self.assertEqual(text.returncode, 0, text.stderr)
+        self.assertEqual(text.stdout, document["text"] + "\n")
+        for word in ("prefill", "decode", "bits per value", "f16", "kernel qk/int8/"):
+            self.assertIn(word, text.stderr)
+        self.assertNotIn("\r", text.stderr)
+
+    def test_prompt_from_stdin_equals_flag(self):
+        args = ("run", "-m", MODEL, "-n", "6", "--log-level", "off")
+        self.assertEqual(run(*args, stdin="Count to three.").stdout, run(*args, "-p", "Count to three.").stdout)
+
+    def test_seeded_runs_repeat(self):
+        args = ("run", "-m", MODEL, "-p", "Tell a story.", "-n", "12", "--temperature", "1")
+        first, again = run(*args, "--seed", "7").stdout, run(*args, "--seed", "7").stdout
+        self.assertEqual(first, again)
+        self.assertNotEqual(first, run(*args, "--seed", "8").stdout)
+
+    def test_stop_text(self):
+        args = ("run", "-m", MODEL, "--raw", "-p", "1, 2, 3, 4,", "-n", "16", "--json", "--log-level", "off")
+        whole = json.loads(run(*args).stdout)["text"]
+        self.assertIn(",", whole)
+        stopped = json.loads(run(*args, "--stop", ",").stdout)
+        self.assertEqual(stopped["text"], whole.split(",")[0])
+        self.assertEqual(stopped["finish_reason"], "stop")
+
+    def test_precedence_flag_environment_file(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write('kv-cache-dtype = "f16"\n[run]\nmax-tokens = 2\n')
+            file.flush()
+            args = ("run", "-m", MODEL, "-p", "x", "--json", "--log-level", "off", "--ignore-eos", "--config", file.name)
+            of = lambda *more, env=None: json.loads(run(*args, *more, env=env).stdout)
+            self.assertEqual(of()["generated_tokens"], 2)
+            self.assertIn("f16", of()["kv"]["dtype"])
+            self.assertIn("int4", of(env={"TURBOQUANT_KV_CACHE_DTYPE": "int4"})["kv"]["dtype"])
+            flag = of("--kv-cache-dtype", "int8", env={"TURBOQUANT_KV_CACHE_DTYPE": "int4"})
+            self.assertIn("int8", flag["kv"]["dtype"])
+
+    def test_inspect(self):
+        document = json.loads(run("inspect", MODEL, "--json").stdout)
+        self.assertEqual(len(document["layers"]), 30)
+        # 30 layers x 3 heads x 64 channels x K and V, 2 bytes each; int8: 1 byte and an f16 scale per 64.
+        self.assertEqual(document["kv_bytes_per_token"]["f16"], 30 * 3 * 64 * 2 * 2)
+        self.assertEqual(document["kv_bytes_per_token"]["int8"], 30 * 3 * 2 * (64 + 2))
+        self.assertIn("bytes per token", run("inspect", MODEL).stdout)
+
+    def test_chat_keeps_its_cache(self):
+        script = "My name is Ada.\n/kv\nWhat is my name?\n/kv\n/reset\n/quit\n"
+        result = run("chat", "-m", MODEL, "-n", "16", "--temperature", "0", "--log-level", "off", stdin=script)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        reused = [int(line.rsplit(" ", 1)[1]) for line in result.stderr.splitlines() if "reused" in line]
+        self.assertEqual(len(reused), 2, result.stderr)
+        self.assertEqual(reused[0], 0)
+        self.assertGreater(reused[1], 20)
+
+    def test_help_version_completion(self):
+        for args in (("help",), ("--help",), ("help", "run"), ("run", "--help"), ("--version",)):
+            result = run(*args)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), args)
+            self.assertTrue(result.stdout)
+        self.assertIn("scalar", run("--version").stdout)
+        for shell in ("bash", "zsh", "fish"):
+            script = run("completion", shell).stdout
+            self.assertIn("kv-cache-dtype", script)
+        self.assertEqual(subprocess.run(["bash", "-n"], input=run("completion", "bash").stdout, text=True).returncode, 0)
+
+
+class Interruption(unittest.TestCase):
+    ARGS = (BINARY, "run", "-m", MODEL, "-p", "Write a very long story.", "-n", "4000", "--ignore-eos", "--log-level", "off")
+
+    def test_ctrl_c_stops_within_a_step_and_sums_up(self):
+        process = subprocess.Popen(self.ARGS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertTrue(process.stdout.read(1))  # it is generating
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        _, errors = process.communicate(timeout=20)
+        self.assertLess(time.monotonic() - start, 5)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn(b"decode", errors)
+        self.assertIn(b"cancelled", errors)
+
+    def test_closed_stdout_ends_quietly(self):
+        process = subprocess.Popen(self.ARGS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertTrue(process.stdout.read(1))
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=20), 0)
+        self.assertEqual(process.stderr.read(), b"")
+        process.stderr.close()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=1)
