@@ -1,0 +1,179 @@
+// Evaluate and MakeWindows on a tiny model with random weights.
+#include "eval/evaluation.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+
+namespace turboquant {
+namespace {
+
+constexpr int kContext = 320;
+constexpr int kFirstScored = 150;
+
+class EvaluationTest : public ::testing::Test {
+ protected:
+  // 3 layers, 2 KV heads of 64.
+  static void SetUpTestSuite() {
+    auto model = Model::Load({.path = std::string(TURBOQUANT_TINY_MODELS) + "/llama-h64-g3.gguf"});
+    ASSERT_TRUE(model) << model.error().message;
+    model_ = new std::shared_ptr<const Model>(*model);
+  }
+  static void TearDownTestSuite() {
+    delete model_;
+    model_ = nullptr;
+  }
+  void SetUp() override { ASSERT_NE(model_, nullptr); }
+
+  static std::string Text(size_t num_words, uint32_t seed) {
+    std::mt19937 random(seed);
+    std::string text;
+    for (size_t i = 0; i < num_words; ++i) {
+      for (uint32_t letters = 2 + random() % 6; letters > 0; --letters) text += static_cast<char>('a' + random() % 26);
+      text += i % 11 == 10 ? ". " : " ";
+    }
+    return text;
+  }
+
+  static std::vector<std::vector<int32_t>> Windows() {
+    auto windows = MakeWindows(**model_, Text(1000, 1), 2, kContext);
+    EXPECT_TRUE(windows) << windows.error().message;
+    return *windows;
+  }
+  static std::vector<int32_t> Calibration() { return MakeWindows(**model_, Text(1000, 2), 1, kContext)->front(); }
+
+  static EvaluationOptions Options(std::vector<EvaluationCandidate> candidates) {
+    EvaluationOptions options;
+    options.candidates = std::move(candidates);
+    options.context = kContext;
+    options.first_scored = kFirstScored;
+    return options;
+  }
+
+  static std::vector<EvaluationResult> Run(std::vector<EvaluationCandidate> candidates) {
+    auto results = Evaluate(*model_, Windows(), Calibration(), Options(std::move(candidates)));
+    EXPECT_TRUE(results) << results.error().message;
+    return results.value_or(std::vector<EvaluationResult>{});
+  }
+
+  static std::shared_ptr<const Model>* model_;
+};
+std::shared_ptr<const Model>* EvaluationTest::model_ = nullptr;
+
+TEST_F(EvaluationTest, TheReferenceDoesNotDifferFromItself) {
+  const auto results = Run({{"f32", ""}});
+  ASSERT_EQ(results.size(), 1u);
+  const DivergenceSummary& summary = results[0].divergence;
+  EXPECT_EQ(summary.num_tokens, 2 * (kContext - 1 - kFirstScored));
+  EXPECT_EQ(summary.kl_max, 0.0);
+  EXPECT_EQ(summary.top1_agreement, 1.0);
+  EXPECT_EQ(summary.perplexity, summary.perplexity_reference);
+  EXPECT_GT(summary.perplexity, 1.0);
+  EXPECT_EQ(results[0].bits_per_value, 32.0);
+  EXPECT_EQ(results[0].k_end_code_share, 0.0);
+}
+
+TEST_F(EvaluationTest, FewerBitsCostMore) {
+  const auto results = Run({{"f16", ""}, {"int8", ""}, {"int4", "per_group:32"}, {"int4", ""}});
+  ASSERT_EQ(results.size(), 4u);
+  EXPECT_EQ(results[1].kv_cache_dtype, "int8/int8 per_token_head");
+  EXPECT_GT(results[0].divergence.kl_mean, 0.0);
+  EXPECT_LT(results[0].divergence.kl_mean, 0.1 * results[1].divergence.kl_mean);
+  EXPECT_LT(results[1].divergence.kl_mean, 0.1 * results[2].divergence.kl_mean);
+  EXPECT_LT(results[2].divergence.kl_mean, results[3].divergence.kl_mean);
+  EXPECT_LT(results[1].divergence.kl_mean, 1e-3);
+  for (const EvaluationResult& result : results) {
+    EXPECT_EQ(result.divergence.perplexity_reference, results[0].divergence.perplexity_reference);
+    EXPECT_LE(result.divergence.kl_median, result.divergence.kl_p99);
+    EXPECT_LE(result.divergence.kl_p99, result.divergence.kl_p999);
+    EXPECT_LE(result.divergence.kl_p999, result.divergence.kl_max);
+  }
+}
+
+// Closed blocks as codes; one f16 tail of 64 tokens and one sink tile of 16 per sequence, whole.
+TEST_F(EvaluationTest, EffectiveBitsCountWhatIsHeld) {
+  const auto results = Run({{"int8", ""}});
+  ASSERT_EQ(results.size(), 1u);
+  constexpr double kBlockBytes = 2 * 64 * 2 + 2 * 64 * 64, kExactBytes = (64 + 16) * 64 * 2 * 2;  // one layer and head
+  double sum = 0;
+  for (int tokens = kFirstScored + 1; tokens < kContext; ++tokens) {
+    const double bytes = tokens / 64 * kBlockBytes + kExactBytes;
+    sum += 8 * bytes / (2.0 * 64 * tokens);
+  }
+  EXPECT_DOUBLE_EQ(results[0].bits_per_value, 8.25);
+  EXPECT_NEAR(results[0].effective_bits, sum / (kContext - 1 - kFirstScored), 1e-9);
+}
+
+TEST_F(EvaluationTest, BucketsDivideThePositions) {
+  const auto results = Run({{"int8", ""}});
+  ASSERT_EQ(results.size(), 1u);
+  int64_t num_tokens = 0;
+  double kl = 0;
+  int position = kFirstScored;
+  for (const LengthBucket& bucket : results[0].buckets) {
+    EXPECT_EQ(bucket.begin, position);
+    EXPECT_EQ(bucket.divergence.num_tokens, 2 * (bucket.end - bucket.begin));
+    position = bucket.end;
+    num_tokens += bucket.divergence.num_tokens;
+    kl += bucket.divergence.kl_mean * static_cast<double>(bucket.divergence.num_tokens);
+  }
+  EXPECT_EQ(position, kContext - 1);
+  EXPECT_EQ(num_tokens, results[0].divergence.num_tokens);
+  EXPECT_NEAR(kl / static_cast<double>(num_tokens), results[0].divergence.kl_mean, 1e-12);
+}
+
+TEST_F(EvaluationTest, StaticScalesComeFromTheCalibrationText) {
+  const auto results = Run({{"int8", ""}, {"int8", "per_head"}, {"int8", "per_channel/per_token_head"}, {"fp8_e4m3", "per_tensor"}});
+  ASSERT_EQ(results.size(), 4u);
+  EXPECT_EQ(results[0].calibration, "");
+  for (size_t i = 1; i < results.size(); ++i) {
+    EXPECT_NE(results[i].calibration.find(std::to_string(kContext) + " tokens"), std::string::npos) << results[i].calibration;
+    EXPECT_LT(results[i].divergence.kl_mean, 0.05);
+  }
+  // Under a scale per token and head the largest of 64 values is an end code; under one for all tokens few are.
+  EXPECT_GE(results[0].k_end_code_share, 1.0 / 64);
+  EXPECT_LT(results[1].k_end_code_share, 0.002);
+  EXPECT_LT(results[0].divergence.kl_mean, results[1].divergence.kl_mean);
+}
+
+TEST_F(EvaluationTest, Refusals) {
+  const auto error_of = [](const EvaluationOptions& options, const std::vector<int32_t>& calibration) {
+    const auto results = Evaluate(*model_, Windows(), calibration, options);
+    EXPECT_FALSE(results);
+    return results ? Error{} : results.error();
+  };
+  EXPECT_NE(error_of(Options({{"int8", "per_head"}}), {}).message.find("--calibration-text"), std::string::npos);
+  EXPECT_NE(error_of(Options({{"int9", ""}}), Calibration()).message.find("int9"), std::string::npos);
+  EXPECT_EQ(error_of(Options({{"f16", "per_head"}}), Calibration()).code, ErrorCode::kUnsupported);
+  EvaluationOptions nothing_scored = Options({{"int8", ""}});
+  nothing_scored.first_scored = kContext - 1;
+  EXPECT_EQ(error_of(nothing_scored, {}).code, ErrorCode::kInvalidArgument);
+  const std::atomic<bool> stop = true;
+  EvaluationOptions stopped = Options({{"int8", ""}});
+  stopped.stop = &stop;
+  EXPECT_EQ(error_of(stopped, {}).code, ErrorCode::kInterrupted);
+}
+
+TEST_F(EvaluationTest, WindowsAreSpreadOverTheText) {
+  const std::string text = Text(1000, 3);
+  const auto one = MakeWindows(**model_, text, 1, 100);
+  const auto four = MakeWindows(**model_, text, 4, 100);
+  ASSERT_TRUE(one && four);
+  ASSERT_EQ(four->size(), 4u);
+  EXPECT_EQ(four->front(), one->front());
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ((*four)[i].size(), 100u);
+    for (size_t j = 0; j < i; ++j) EXPECT_NE((*four)[i], (*four)[j]);
+  }
+  const auto too_short = MakeWindows(**model_, "a few words only", 1, 100);
+  ASSERT_FALSE(too_short);
+  EXPECT_EQ(too_short.error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace turboquant
