@@ -18,7 +18,6 @@ constexpr int kNumBuckets = 4;
 
 // A runner with one sequence.
 struct Lane {
-  EvaluationCandidate candidate;
   std::unique_ptr<ModelRunner> runner;
   CachePlan plan;
   SequenceId sequence;
@@ -34,7 +33,7 @@ struct Lane {
     const StepInput input{sequence, chunk, logits};
     return runner->Execute({&input, 1});
   }
-  // Bits held per value when `position` tokens and their successor's predecessor are in the cache.
+  // Bits held per value with num_tokens in the cache: closed blocks, and the whole of tail and sinks.
   double EffectiveBits(int num_tokens) const {
     const int closed = num_tokens / runner->cache().block_size();
     const double bytes = static_cast<double>(closed) * static_cast<double>(plan.block_bytes) + static_cast<double>(plan.exact_bytes);
@@ -43,23 +42,28 @@ struct Lane {
   }
 };
 
-CachePlanOptions CacheFor(const EvaluationCandidate& candidate, const EvaluationOptions& options) {
+// The cache of a candidate; static scales are filled in later.
+Result<CachePlan> PlanCandidate(const Model& model, const EvaluationCandidate& candidate, const EvaluationOptions& options) {
   CachePlanOptions cache = options.cache;
   cache.kv_cache_dtype = candidate.kv_cache_dtype;
   cache.kv_scale_granularity = candidate.kv_scale_granularity;
   cache.max_num_seqs = 1;
   cache.max_model_len = options.context;
-  return cache;
+  cache.static_scales.assign(static_cast<size_t>(model.config().num_layers), {});
+  TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
+  return PlanCache(model.config(), cache, {usable, model.weight_bytes()});
 }
 
-Result<Lane> MakeLane(const std::shared_ptr<const Model>& model, const EvaluationCandidate& candidate,
-                      const EvaluationOptions& options, std::vector<KvStaticScales> scales) {
+// f32 in every layer, whatever the options say of single layers.
+Result<CachePlan> PlanReference(const Model& model, const EvaluationOptions& options) {
+  EvaluationOptions plain = options;
+  plain.cache.kv_cache_dtype_layers.clear();
+  return PlanCandidate(model, {"f32", ""}, plain);
+}
+
+Result<Lane> MakeLane(const std::shared_ptr<const Model>& model, CachePlan plan, const EvaluationOptions& options) {
   Lane lane;
-  lane.candidate = candidate;
-  CachePlanOptions cache = CacheFor(candidate, options);
-  cache.static_scales = std::move(scales);
-  TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
-  TQ_ASSIGN_OR_RETURN(lane.plan, PlanCache(model->config(), cache, {usable, model->weight_bytes()}));
+  lane.plan = std::move(plan);
   TQ_ASSIGN_OR_RETURN(lane.runner, ModelRunner::Create(model, {.cache = lane.plan.config,
                                                                .num_threads = options.num_threads,
                                                                .max_batch_tokens = kChunkTokens,
@@ -70,10 +74,10 @@ Result<Lane> MakeLane(const std::shared_ptr<const Model>& model, const Evaluatio
 
 bool Stopped(const EvaluationOptions& options) { return options.stop != nullptr && options.stop->load(); }
 
-bool NeedsStaticScales(const EvaluationCandidate& candidate) {
-  std::vector<std::string> notes;
-  const auto sides = ParseKvFormat(candidate.kv_cache_dtype, candidate.kv_scale_granularity, &notes);
-  return sides && (IsStatic(sides->k.granularity) || IsStatic(sides->v.granularity));
+bool NeedsStaticScales(const CachePlan& plan) {
+  return std::ranges::any_of(plan.config.layers, [](const KvCacheSpec& spec) {
+    return IsStatic(spec.k.granularity) || IsStatic(spec.v.granularity);
+  });
 }
 
 // Absolute maxima of K and V over the calibration tokens, by the reference cache.
@@ -89,15 +93,21 @@ Result<KvRangeObserver> ObserveRanges(Lane* reference, std::span<const int32_t> 
   return observer;
 }
 
-Result<std::vector<KvStaticScales>> StaticScalesFor(const Model& model, const EvaluationCandidate& candidate,
-                                                    const EvaluationOptions& options, const KvRangeObserver& ranges) {
-  std::vector<std::string> notes;
-  TQ_ASSIGN_OR_RETURN(const KvSidePair sides, ParseKvFormat(candidate.kv_cache_dtype, candidate.kv_scale_granularity, &notes));
-  const KvCacheSpec spec{.k = sides.k, .v = sides.v, .num_kv_heads = model.config().num_kv_heads,
-                         .head_dim = model.config().head_dim, .block_size = options.cache.block_size};
-  std::vector<KvStaticScales> scales;
-  for (const KvRangeObserver::Layer& layer : ranges.layers) scales.push_back(AbsMaxScales(layer, spec));
-  return scales;
+// Gives the plans that need static scales those of the calibration text.
+Status FillStaticScales(Lane* reference, std::span<const int32_t> calibration, const EvaluationOptions& options,
+                        std::vector<CachePlan>* plans) {
+  if (std::ranges::none_of(*plans, NeedsStaticScales)) return {};
+  if (calibration.empty()) {
+    return Fail(ErrorCode::kInvalidArgument, "eval: a static scale granularity needs a text to take its scales from "
+                "(--calibration-text FILE)");
+  }
+  TQ_ASSIGN_OR_RETURN(const KvRangeObserver ranges, ObserveRanges(reference, calibration, options));
+  for (CachePlan& plan : *plans) {
+    for (size_t layer = 0; layer < ranges.layers.size(); ++layer) {
+      plan.config.static_scales[layer] = AbsMaxScales(ranges.layers[layer], plan.config.layers[layer]);
+    }
+  }
+  return {};
 }
 
 // One chunk through every lane; scores the candidates' logits against the reference's.
@@ -212,30 +222,24 @@ Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> mode
                                                const std::vector<std::vector<int32_t>>& windows,
                                                const std::vector<int32_t>& calibration, const EvaluationOptions& options) {
   TQ_RETURN_IF_ERROR(CheckOptions(options));
-  TQ_ASSIGN_OR_RETURN(Lane reference, MakeLane(model, {"f32", ""}, options, {}));
-  const bool any_static = std::any_of(options.candidates.begin(), options.candidates.end(), NeedsStaticScales);
-  KvRangeObserver ranges;
-  if (any_static) {
-    if (calibration.empty()) {
-      return Fail(ErrorCode::kInvalidArgument, "eval: a static scale granularity needs a text to take its scales from "
-                  "(--calibration-text FILE)");
-    }
-    TQ_ASSIGN_OR_RETURN(ranges, ObserveRanges(&reference, calibration, options));
-  }
-  std::vector<Lane> lanes;
+  std::vector<CachePlan> plans;
   for (const EvaluationCandidate& candidate : options.candidates) {
-    std::vector<KvStaticScales> scales;
-    if (NeedsStaticScales(candidate)) {
-      TQ_ASSIGN_OR_RETURN(scales, StaticScalesFor(*model, candidate, options, ranges));
-    }
-    TQ_ASSIGN_OR_RETURN(Lane lane, MakeLane(model, candidate, options, std::move(scales)));
+    TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCandidate(*model, candidate, options));
+    plans.push_back(std::move(plan));
+  }
+  TQ_ASSIGN_OR_RETURN(CachePlan reference_plan, PlanReference(*model, options));
+  TQ_ASSIGN_OR_RETURN(Lane reference, MakeLane(model, std::move(reference_plan), options));
+  TQ_RETURN_IF_ERROR(FillStaticScales(&reference, calibration, options, &plans));
+  std::vector<Lane> lanes;
+  for (CachePlan& plan : plans) {
+    TQ_ASSIGN_OR_RETURN(Lane lane, MakeLane(model, std::move(plan), options));
     lanes.push_back(std::move(lane));
   }
   TQ_RETURN_IF_ERROR(RunWindows(windows, options, model->config().vocab_size, &reference, &lanes));
   std::vector<EvaluationResult> results;
   for (Lane& lane : lanes) {
     results.push_back(Finish(lane, options));
-    if (NeedsStaticScales(lane.candidate)) {
+    if (NeedsStaticScales(lane.plan)) {
       results.back().calibration = fmt::format("absolute maximum over {} tokens of the calibration text", calibration.size());
     }
   }

@@ -141,6 +141,23 @@ TEST_F(EvaluationTest, StaticScalesComeFromTheCalibrationText) {
   EXPECT_LT(results[0].divergence.kl_mean, results[1].divergence.kl_mean);
 }
 
+// Formats of single layers belong to the candidates; the reference stays exact, and layers with their own format get their
+// own static scales or none.
+TEST_F(EvaluationTest, FormatsOfSingleLayers) {
+  const auto plain = Run({{"int8", ""}, {"int8", "per_head"}});
+  EvaluationOptions options = Options({{"int8", ""}, {"int8", "per_head"}, {"f16", ""}});
+  options.cache.kv_cache_dtype_layers = "0-1:f16";
+  const auto mixed = Evaluate(*model_, Windows(), Calibration(), options);
+  ASSERT_TRUE(mixed) << mixed.error().message;
+  ASSERT_EQ(plain.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ((*mixed)[i].divergence.perplexity_reference, plain[i].divergence.perplexity_reference);
+    EXPECT_LT((*mixed)[i].divergence.kl_mean, plain[i].divergence.kl_mean);
+    EXPECT_GT((*mixed)[i].bits_per_value, plain[i].bits_per_value);
+  }
+  EXPECT_LT((*mixed)[2].divergence.kl_mean, (*mixed)[0].divergence.kl_mean);
+}
+
 TEST_F(EvaluationTest, Refusals) {
   const auto error_of = [](const EvaluationOptions& options, const std::vector<int32_t>& calibration) {
     const auto results = Evaluate(*model_, Windows(), calibration, options);
