@@ -9,8 +9,9 @@ namespace {
 
 constexpr size_t kMaxLineBytes = size_t{kMaxTileTokens} * kMaxHeadDim * 4;
 
-double InputRoundoff(const KernelRow& row) {
-  return row.requires_features.avx512_bf16 && row.dtype == KvCacheDtype::kBf16 ? 0x1p-8 : 0;
+// vdpbf16ps rows: p is rounded to bf16 (2^-8), and subnormal factors, products and sums count as 0.
+bool HasBf16Products(const KernelRow& row) {
+  return row.requires_features.avx512_bf16 && row.dtype == KvCacheDtype::kBf16;
 }
 
 class PvBench {
@@ -128,10 +129,11 @@ struct OracleP {
 //   int8, int4: acc <= 255 * 127 * 64 < 2^24 is exact and so is its conversion; into an empty out the product with step is
 //     the only rounding, the same everywhere: equal bits. Otherwise 3 u (|out rescale| + |acc step|).
 //   int4_asym: the sum of n zero point terms rounds too: (n + 4) u (|acc| + sum |code zp|) step in addition
-//   floats: any order of n products: (n + 3) u sum |p v|, plus input rounding
+//   floats: any order of n products: (n + 3) u sum |p v|
+//   vdpbf16ps: 2^-8 sum |p v| and 2^-126 sum (|p| + |v| + 1) in addition
 void CheckOut(RowCheck& check, const PvBench& bench, const TileCase& c, const float* out, const std::vector<float>& out0) {
   const double n = c.num_tokens;
-  const double input_roundoff = InputRoundoff(check.row());
+  const bool bf16_products = HasBf16Products(check.row());
   std::vector<double> v(static_cast<size_t>(c.num_tokens));
   std::vector<OracleP> p;
   for (int i = 0; i < c.head_dim; ++i) {
@@ -142,10 +144,11 @@ void CheckOut(RowCheck& check, const PvBench& bench, const TileCase& c, const fl
     for (int t = 0; t < c.num_tokens; ++t) v[static_cast<size_t>(t)] = ReadCode(c.dtype, bench.shape(), bench.lines, t, i);
     for (int r = 0; r < c.num_rows; ++r) {
       const OracleP& row = p[static_cast<size_t>(r)];
-      double acc = 0, absolute = 0;
+      double acc = 0, absolute = 0, flushed = 0;
       for (size_t t = 0; t < v.size(); ++t) {
         acc += row.values[t] * v[t];
         absolute += std::fabs(row.values[t] * v[t]);
+        if (bf16_products) flushed += 0x1p-126 * (std::fabs(row.values[t]) + std::fabs(v[t]) + 1);
       }
       const size_t at = static_cast<size_t>(r * c.head_dim + i);
       const double before = static_cast<double>(out0[at]) * static_cast<double>(bench.rescale[r]);
@@ -153,7 +156,7 @@ void CheckOut(RowCheck& check, const PvBench& bench, const TileCase& c, const fl
       double expected = before + term;
       double bound = 3 * kRoundoff * (std::fabs(before) + std::fabs(term)) + 1e-38;
       if (!IsInteger(c.dtype)) {
-        bound += ((n + 3) * kRoundoff + input_roundoff) * absolute;
+        bound += ((n + 3) * kRoundoff + (bf16_products ? 0x1p-8 : 0)) * absolute + flushed;
       } else if (c.dtype == KvCacheDtype::kInt4Asym) {
         bound += (n + 4) * kRoundoff * (std::fabs(acc) + row.zero_points_magnitude) * row.step;
       } else if (before == 0) {

@@ -12,9 +12,10 @@ namespace {
 
 constexpr size_t kMaxLineBytes = size_t{kMaxTileTokens} * kMaxHeadDim * 4;
 
-// bfloat16 products round both factors to 8 bits of mantissa, each by at most 2^-9 of it.
-double InputRoundoff(const KernelRow& row) {
-  return row.requires_features.avx512_bf16 && row.dtype == KvCacheDtype::kBf16 ? 0x1p-8 : 0;
+// vdpbf16ps rows: q is split into two bf16 terms, |q - hi - lo| <= 2^-16 |q|, and subnormal factors, products and sums count
+// as 0.
+bool HasBf16Products(const KernelRow& row) {
+  return row.requires_features.avx512_bf16 && row.dtype == KvCacheDtype::kBf16;
 }
 
 class QkBench {
@@ -128,11 +129,12 @@ struct Expected {
 // Score in exact arithmetic (double holds every integer sum here). Bounds, u = 2^-24:
 //   integers: the int32 sum is exact; its conversion, the zero point's product and difference, the scale, the sum over
 //     groups and sq round once each: (groups + 5) u sum_g (|acc_g| + |zp_g| |sum q|) scale_g sq
-//   floats: any order of a sum of n products: (n + 3) u sum |q' k| scale, plus input rounding
+//   floats: any order of a sum of n products: (n + 3) u sum |q' k| scale
+//   vdpbf16ps: 2^-16 sum |q' k| and 2^-126 sum (|q'| + 2 |k| + 2) in addition
 Expected OracleScore(const QkBench& bench, const TileCase& c, const OracleQ& q, const double* codes, int token,
-                     double input_roundoff) {
+                     bool bf16_products) {
   Expected e;
-  double magnitude = 0;
+  double magnitude = 0, flushed = 0;
   const int groups = c.head_dim / c.group_size;
   for (int g = 0; g < groups; ++g) {
     double acc = 0, absolute = 0, sum_q = 0;
@@ -141,6 +143,7 @@ Expected OracleScore(const QkBench& bench, const TileCase& c, const OracleQ& q, 
       acc += value * codes[i];
       absolute += std::fabs(value * codes[i]);
       sum_q += value;
+      if (bf16_products) flushed += 0x1p-126 * (std::fabs(value) + 2 * std::fabs(codes[i]) + 2);
     }
     const double zero = bench.tile_scales.ZeroPoint(g, token) * sum_q;
     const double scale = bench.tile_scales.Scale(g, token) * q.scale;
@@ -148,19 +151,19 @@ Expected OracleScore(const QkBench& bench, const TileCase& c, const OracleQ& q, 
     magnitude += (IsInteger(c.dtype) ? std::fabs(acc) + std::fabs(zero) : absolute) * scale;
   }
   const double roundings = IsInteger(c.dtype) ? groups + 5 : c.head_dim + 3;
-  e.bound = (roundings * kRoundoff + input_roundoff) * magnitude + 1e-38;
+  e.bound = (roundings * kRoundoff + (bf16_products ? 0x1p-16 : 0)) * magnitude + flushed + 1e-38;
   return e;
 }
 
 void CheckScores(RowCheck& check, const QkBench& bench, const TileCase& c, const float* scores) {
-  const double input_roundoff = InputRoundoff(check.row());
+  const bool bf16_products = HasBf16Products(check.row());
   std::vector<OracleQ> rows;
   for (int r = 0; r < c.num_rows; ++r) rows.emplace_back(bench, c, r);
   std::vector<double> codes(static_cast<size_t>(c.head_dim));
   for (int t = 0; t < c.num_tokens; ++t) {
     for (int i = 0; i < c.head_dim; ++i) codes[static_cast<size_t>(i)] = ReadCode(c.dtype, bench.shape(), bench.lines, t, i);
     for (int r = 0; r < c.num_rows; ++r) {
-      const Expected e = OracleScore(bench, c, rows[static_cast<size_t>(r)], codes.data(), t, input_roundoff);
+      const Expected e = OracleScore(bench, c, rows[static_cast<size_t>(r)], codes.data(), t, bf16_products);
       const double actual = static_cast<double>(scores[r * kMaxTileTokens + t]);
       if (!check.ExpectNear(actual, e.value, e.bound, fmt::format("row {} token {}", r, t))) return;
     }

@@ -134,29 +134,30 @@ EMULATED uint16_t FloatToBf16(float x) {
 
 }  // namespace emulated
 
-// Loads and stores. The aligned ones fault on real hardware; here the address is checked.
-#define EMULATED_LOAD(name, Reg, Pointer)           \
-  EMULATED Reg name(Pointer p) {                    \
-    Reg out;                                        \
-    std::memcpy(&out, p, sizeof(out));              \
-    return out;                                     \
+// Loads and stores. Pointers are void, so that the compiler assumes no alignment; the aligned forms, which fault on real
+// hardware, check it.
+#define EMULATED_LOAD(name, Reg)         \
+  EMULATED Reg name(const void* p) {     \
+    Reg out;                             \
+    std::memcpy(&out, p, sizeof(out));   \
+    return out;                          \
   }
-#define EMULATED_STORE(name, Reg, Pointer, alignment)                          \
-  EMULATED void name(Pointer p, Reg x) {                                       \
+#define EMULATED_STORE(name, Reg, alignment)                                   \
+  EMULATED void name(void* p, Reg x) {                                         \
     if (reinterpret_cast<uintptr_t>(p) % (alignment) != 0) __builtin_trap();   \
     std::memcpy(p, &x, sizeof(x));                                             \
   }
-EMULATED_LOAD(_mm_loadu_si128, __m128i, const __m128i*)
-EMULATED_LOAD(_mm256_loadu_si256, __m256i, const __m256i*)
-EMULATED_LOAD(_mm512_loadu_ps, __m512, const void*)
-EMULATED_LOAD(_mm512_loadu_si512, __m512i, const void*)
-EMULATED_STORE(_mm_storeu_si128, __m128i, __m128i*, 1)
-EMULATED_STORE(_mm256_storeu_si256, __m256i, __m256i*, 1)
-EMULATED_STORE(_mm256_store_si256, __m256i, __m256i*, 32)
-EMULATED_STORE(_mm512_storeu_ps, __m512, void*, 1)
-EMULATED_STORE(_mm512_storeu_si512, __m512i, void*, 1)
-EMULATED_STORE(_mm512_store_ps, __m512, void*, 64)
-EMULATED_STORE(_mm512_store_si512, __m512i, void*, 64)
+EMULATED_LOAD(_mm_loadu_si128, __m128i)
+EMULATED_LOAD(_mm256_loadu_si256, __m256i)
+EMULATED_LOAD(_mm512_loadu_ps, __m512)
+EMULATED_LOAD(_mm512_loadu_si512, __m512i)
+EMULATED_STORE(_mm_storeu_si128, __m128i, 1)
+EMULATED_STORE(_mm256_storeu_si256, __m256i, 1)
+EMULATED_STORE(_mm256_store_si256, __m256i, 32)
+EMULATED_STORE(_mm512_storeu_ps, __m512, 1)
+EMULATED_STORE(_mm512_storeu_si512, __m512i, 1)
+EMULATED_STORE(_mm512_store_ps, __m512, 64)
+EMULATED_STORE(_mm512_store_si512, __m512i, 64)
 #undef EMULATED_LOAD
 #undef EMULATED_STORE
 EMULATED __m512 _mm512_load_ps(const void* p) {

@@ -1,7 +1,7 @@
 // vdpbf16ps adds the two products of a lane, channels of K or tokens of V, to an f32 accumulator. It rounds to nearest and
 // takes subnormal inputs and results as 0, whatever MXCSR says.
 //
-// q is split into two bf16 terms, since one would cost the scores 2^-9 of |q| |k|; two dot products per line are no more
+// q is split into two bf16 terms, since one would cost the scores 2^-8 of |q| |k|; two dot products per line are no more
 // work than two FMAs, and nothing has to be widened. Weights p are never negative and their rounding errors average out:
 // one term.
 #include <immintrin.h>

@@ -10,7 +10,7 @@ namespace turboquant::avx512bf16 {
 // Prepared rows: [head_dim/2][2 bf16 hi, 2 bf16 lo], q' = hi + lo to about 16 bits.
 void PrepareQBf16(const PrepareQArgs& args);
 void QkBf16(const QkArgs& args);
-// p is rounded to bf16 (relative error 2^-9 per weight).
+// p is rounded to bf16 (relative error 2^-8 per weight).
 void PvBf16(const PvArgs& args);
 
 }  // namespace turboquant::avx512bf16
