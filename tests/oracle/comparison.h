@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runs.h"
@@ -13,7 +14,8 @@ namespace turboquant {
 
 inline constexpr int kDecodeSteps = 64;
 
-// What may differ. KL is the mean over all positions, same_top the least share of positions with the same likeliest token.
+// What may differ: the logits and the mean KL in every run; the share of positions with the same likeliest token over all
+// runs of a model together, since in one run of 97 positions a share of 98 % has a standard deviation of 1.4 %.
 struct Bounds {
   float max_abs;
   double mean_kl;
@@ -34,9 +36,20 @@ struct OracleTokens {
 };
 OracleTokens RunOracle(LlamaRun* llama, std::span<const int32_t> prompt);
 
-// Feeds the same tokens to ours, the prompt in chunks of chunk_tokens; expects the logits within the bounds and prints what
-// was found.
-void ExpectSame(const OracleTokens& oracle, OurRun* ours, size_t chunk_tokens, const Bounds& bounds, const std::string& what);
+// The runs of one model under one set of bounds.
+class Comparison {
+ public:
+  Comparison(std::string what, const Bounds& bounds) : what_(std::move(what)), bounds_(bounds) {}
+  // Feeds the same tokens to ours, the prompt in chunks of chunk_tokens; prints what differs.
+  void Run(const OracleTokens& oracle, OurRun* ours, size_t chunk_tokens);
+  // After the last run.
+  void ExpectSameTop() const;
+
+ private:
+  std::string what_;
+  Bounds bounds_;
+  double num_same_top_ = 0, num_positions_ = 0;
+};
 
 }  // namespace turboquant
 

@@ -1,9 +1,7 @@
 // Our logits against libllama's on the default model: as it lies in the file, and with F32 weights on both sides.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
-#include <llama.h>
 
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -17,18 +15,10 @@ namespace {
 constexpr int kNumThreads = 1;  // more spin against each other on a busy machine
 constexpr size_t kPrompts[] = {1, 33, 512};
 
-// The default model with every weight as F32, written once per build folder.
+// Written once per build folder.
 std::string F32File() {
-  const std::string path = TURBOQUANT_F32_MODEL;
-  if (std::filesystem::exists(path)) return path;
-  llama_model_quantize_params params = llama_model_quantize_default_params();
-  params.ftype = LLAMA_FTYPE_ALL_F32;
-  params.allow_requantize = true;
-  params.nthread = kNumThreads;
-  const std::string temporary = path + ".tmp";
-  CHECK_EQ(llama_model_quantize(TURBOQUANT_DEFAULT_MODEL, temporary.c_str(), &params), 0u);
-  std::filesystem::rename(temporary, path);
-  return path;
+  WriteF32Copy(TURBOQUANT_DEFAULT_MODEL, TURBOQUANT_F32_MODEL);
+  return TURBOQUANT_F32_MODEL;
 }
 
 std::vector<int32_t> EnglishTokens(const Tokenizer& tokenizer) {
@@ -52,12 +42,13 @@ void CompareDefaultModel(const Case& test) {
   CHECK_GE(text.size(), 512u);
   LlamaRun llama(test.oracle_path, test.oracle_cache, /*max_context=*/1024, kNumThreads);
   OurRun ours({.model = model, .kv_cache_dtype = test.our_cache, .num_threads = kNumThreads});
+  Comparison comparison(fmt::format("{} cache", test.our_cache), test.bounds);
   for (const size_t prompt : kPrompts) {
     const OracleTokens oracle = RunOracle(&llama, std::span(text).first(prompt));
-    const std::string what = fmt::format("{} cache, prompt of {}", test.our_cache, prompt);
-    ExpectSame(oracle, &ours, prompt, test.bounds, what);
-    if (prompt > 1) ExpectSame(oracle, &ours, prompt / 5, test.bounds, what);
+    comparison.Run(oracle, &ours, /*chunk_tokens=*/prompt);
+    if (prompt > 1) comparison.Run(oracle, &ours, prompt / 5);
   }
+  comparison.ExpectSameTop();
 }
 
 TEST(DefaultModel, F32WeightsAndCacheEqualLibllama) {

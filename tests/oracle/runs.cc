@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include "base/check.h"
@@ -11,9 +12,17 @@
 
 namespace turboquant {
 
-LlamaRun::LlamaRun(const std::string& path, OracleCache cache, int max_context, int num_threads) {
+namespace {
+
+void InitQuietly() {
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   llama_backend_init();
+}
+
+}  // namespace
+
+LlamaRun::LlamaRun(const std::string& path, OracleCache cache, int max_context, int num_threads) {
+  InitQuietly();
   llama_model_params model_params = llama_model_default_params();
   model_params.n_gpu_layers = 0;
   model_ = llama_model_load_from_file(path.c_str(), model_params);
@@ -55,6 +64,18 @@ void LlamaRun::Feed(std::span<const int32_t> tokens, std::vector<float>* logits)
 void LlamaRun::Reset() {
   llama_memory_clear(llama_get_memory(context_), /*data=*/false);
   num_tokens_ = 0;
+}
+
+void WriteF32Copy(const std::string& path, const std::string& out) {
+  if (std::filesystem::exists(out)) return;
+  InitQuietly();
+  llama_model_quantize_params params = llama_model_quantize_default_params();
+  params.ftype = LLAMA_FTYPE_ALL_F32;
+  params.allow_requantize = true;
+  params.nthread = 1;
+  const std::string temporary = out + ".tmp";
+  CHECK_EQ(llama_model_quantize(path.c_str(), temporary.c_str(), &params), 0u);
+  std::filesystem::rename(temporary, out);
 }
 
 std::shared_ptr<const Model> LoadModel(const std::string& path, WeightMode weights) {

@@ -64,6 +64,9 @@ class OurRun {
   SequenceId sequence_;
 };
 
+// The model of a GGUF with every weight as F32, by libllama, at `out`, unless it is there already.
+void WriteF32Copy(const std::string& path, const std::string& out);
+
 std::shared_ptr<const Model> LoadModel(const std::string& path, WeightMode weights);
 
 struct Difference {

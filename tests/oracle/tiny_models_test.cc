@@ -2,6 +2,7 @@
 // output, rotation and weight type of tests/models/make_tiny.py.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -40,16 +41,26 @@ struct Case {
   OracleCache oracle_cache;
   const char* our_cache;
   Bounds bounds;
+  bool dequantized = false;  // ours at load, libllama's in a file written for that
 };
 
 void CompareModel(const std::string& name, const Case& test) {
-  LlamaRun llama(Path(name), test.oracle_cache, /*max_context=*/1024, kNumThreads);
-  OurRun ours({.model = LoadModel(Path(name), WeightMode::kFile), .kv_cache_dtype = test.our_cache, .num_threads = kNumThreads});
+  std::string oracle_path = Path(name);
+  if (test.dequantized) {
+    oracle_path = testing::TempDir() + fmt::format("{}-f32-{}.gguf", name, getpid());
+    WriteF32Copy(Path(name), oracle_path);
+  }
+  LlamaRun llama(oracle_path, test.oracle_cache, /*max_context=*/1024, kNumThreads);
+  if (test.dequantized) std::filesystem::remove(oracle_path);
+  const WeightMode weights = test.dequantized ? WeightMode::kDequantized : WeightMode::kFile;
+  OurRun ours({.model = LoadModel(Path(name), weights), .kv_cache_dtype = test.our_cache, .num_threads = kNumThreads});
+  Comparison comparison(name, test.bounds);
   for (const size_t prompt : kPrompts) {
     const OracleTokens oracle = RunOracle(&llama, RandomTokens(prompt, llama.vocab_size()));
-    ExpectSame(oracle, &ours, prompt, test.bounds, name);
-    if (prompt > 1) ExpectSame(oracle, &ours, prompt / 5, test.bounds, name);
+    comparison.Run(oracle, &ours, /*chunk_tokens=*/prompt);
+    if (prompt > 1) comparison.Run(oracle, &ours, prompt / 5);
   }
+  comparison.ExpectSameTop();
 }
 
 class F32Weights : public testing::TestWithParam<std::string> {};
@@ -57,7 +68,10 @@ TEST_P(F32Weights, F32CacheEqualsLibllama) { CompareModel(GetParam(), {OracleCac
 TEST_P(F32Weights, F16CacheIsCloseToLibllama) { CompareModel(GetParam(), {OracleCache::kF16, "f16", kHalfBounds}); }
 
 class QuantizedWeights : public testing::TestWithParam<std::string> {};
-TEST_P(QuantizedWeights, IsCloseToLibllama) { CompareModel(GetParam(), {OracleCache::kF16, "f16", kQuantizedBounds}); }
+TEST_P(QuantizedWeights, AreCloseToLibllama) { CompareModel(GetParam(), {OracleCache::kF16, "f16", kQuantizedBounds}); }
+TEST_P(QuantizedWeights, DequantizedEqualLibllama) {
+  CompareModel(GetParam(), {OracleCache::kF32, "f32", kExactBounds, /*dequantized=*/true});
+}
 
 std::string TestName(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
