@@ -1,0 +1,121 @@
+#include "kernels/kernel_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+namespace turboquant {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+constexpr CpuFeatures kNone = {};
+constexpr CpuFeatures kAvx2Only = {.avx2 = true};
+constexpr CpuFeatures kEverything = {.avx2 = true, .avx512 = true, .avx512_bf16 = true};
+
+// Sets TURBOQUANT_ISA for one test.
+class ScopedIsaVariable {
+ public:
+  explicit ScopedIsaVariable(const char* value) { setenv("TURBOQUANT_ISA", value, 1); }
+  ~ScopedIsaVariable() { unsetenv("TURBOQUANT_ISA"); }
+};
+
+TEST(KernelRows, NamesAreUniqueAndTheIsaIsWhatTheFeaturesSay) {
+  std::set<std::string_view> names;
+  for (const KernelRow& row : AllKernelRows()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_THAT(std::string(row.name), HasSubstr("/" + std::string(Name(row.isa))));
+    EXPECT_EQ(BestIsa(row.requires_features), row.isa) << row.name;
+  }
+}
+
+TEST(KernelRows, ScalarRowsExistForEveryOperationAndFormat) {
+  std::set<std::string> scalar;
+  for (const KernelRow& row : AllKernelRows()) {
+    if (row.isa == Isa::kScalar) scalar.insert(std::string(row.name));
+  }
+  for (const KvCacheDtype dtype : kAllKvCacheDtypes) {
+    for (const char* op : {"prepare_q", "qk", "pv", "encode"}) {
+      EXPECT_TRUE(scalar.contains(fmt::format("{}/{}/scalar", op, Name(dtype)))) << op << " " << Name(dtype);
+    }
+  }
+  EXPECT_TRUE(scalar.contains("softmax/scalar") && scalar.contains("to_half/scalar"));
+  EXPECT_EQ(scalar.size(), 4 * kAllKvCacheDtypes.size() + 2);
+}
+
+TEST(KernelTable, TakesNoRowTheCpuLacks) {
+  for (const KvCacheDtype dtype : kAllKvCacheDtypes) {
+    const KernelTable old_cpu = MakeKernelTable(Isa::kAvx512, kNone);
+    EXPECT_THAT(std::string(old_cpu.of(dtype).qk_name), EndsWith("/scalar"));
+    const KernelTable avx2_cpu = MakeKernelTable(Isa::kAvx512, kAvx2Only);
+    EXPECT_THAT(std::string(avx2_cpu.of(dtype).pv_name), EndsWith("/avx2"));
+    const KernelTable forced = MakeKernelTable(Isa::kScalar, kEverything);
+    EXPECT_THAT(std::string(forced.of(dtype).encode_name), EndsWith("/scalar"));
+  }
+}
+
+TEST(KernelTable, PreparesQueriesInTheFolderOfQk) {
+  for (const CpuFeatures& cpu : {kNone, kAvx2Only, kEverything, CpuFeatures{.avx2 = true, .avx512 = true}}) {
+    const KernelTable table = MakeKernelTable(BestIsa(cpu), cpu);
+    for (const KvCacheDtype dtype : kAllKvCacheDtypes) {
+      const FormatKernels& kernels = table.of(dtype);
+      const std::string folder(kernels.qk_name.substr(kernels.qk_name.rfind('/')));
+      for (const KernelRow& row : AllKernelRows()) {
+        if (row.op != KernelOp::kPrepareQ || row.dtype != dtype || row.prepare_q != kernels.prepare_q) continue;
+        EXPECT_THAT(std::string(row.name), EndsWith(folder));
+      }
+    }
+  }
+}
+
+TEST(SelectKernels, FlagThenEnvironmentThenBest) {
+  const Isa best = BestIsa(DetectCpuFeatures());
+  EXPECT_EQ(SelectKernels("")->isa, best);
+  EXPECT_EQ(SelectKernels("scalar")->isa, Isa::kScalar);
+  const ScopedIsaVariable variable("scalar");
+  EXPECT_EQ(SelectKernels("")->isa, Isa::kScalar);
+  EXPECT_EQ(SelectKernels("auto")->isa, best);
+}
+
+TEST(SelectKernels, UnknownNamesAreRefusedWithTheirSource) {
+  const auto flag = SelectKernels("sse9");
+  ASSERT_FALSE(flag.has_value());
+  EXPECT_EQ(flag.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(flag.error().message, HasSubstr("--isa"));
+  EXPECT_THAT(flag.error().message, HasSubstr("'sse9'"));
+  const ScopedIsaVariable variable("AVX2");
+  const auto environment = SelectKernels("");
+  ASSERT_FALSE(environment.has_value());
+  EXPECT_THAT(environment.error().message, HasSubstr("TURBOQUANT_ISA"));
+}
+
+TEST(SelectKernels, WhatTheCpuLacksIsRefusedNamingWhatItHas) {
+  const CpuFeatures cpu = DetectCpuFeatures();
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+    const auto table = SelectKernels(Name(isa));
+    EXPECT_EQ(table.has_value(), isa <= BestIsa(cpu));
+    if (table.has_value()) {
+      EXPECT_EQ(table->isa, isa);
+      continue;
+    }
+    EXPECT_EQ(table.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(table.error().message, HasSubstr(cpu.ToString()));
+  }
+}
+
+TEST(CpuFeatures, BetterOnesContainWeakerOnes) {
+  const CpuFeatures cpu = DetectCpuFeatures();
+  EXPECT_TRUE(!cpu.avx512 || cpu.avx2);
+  EXPECT_TRUE(!cpu.avx512_bf16 || cpu.avx512);
+  EXPECT_TRUE(kEverything.Contains(kAvx2Only));
+  EXPECT_FALSE(kAvx2Only.Contains(kEverything));
+  EXPECT_EQ(kNone.ToString(), "no AVX2");
+  EXPECT_EQ(kAvx2Only.ToString(), "avx2 fma f16c");
+}
+
+}  // namespace
+}  // namespace turboquant
