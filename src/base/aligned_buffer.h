@@ -1,4 +1,5 @@
-// Owning array of n trivial elements, 64-byte aligned and zeroed. Its allocation is padded to whole cache lines.
+// Owning array of n trivial elements, 64-byte aligned and zeroed. Its allocation is padded to whole
+// cache lines.
 #ifndef TURBOQUANT_BASE_ALIGNED_BUFFER_H_
 #define TURBOQUANT_BASE_ALIGNED_BUFFER_H_
 
@@ -26,11 +27,12 @@ class AlignedBuffer {
   explicit AlignedBuffer(size_t size) : size_(size) {
     if (size == 0) return;
     CHECK_LE(size, (SIZE_MAX - kCacheLineBytes) / sizeof(T));
-    const size_t bytes = (size * sizeof(T) + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
-    data_ = static_cast<T*>(::operator new(bytes, std::align_val_t{kCacheLineBytes}));
+    const size_t bytes =
+        (size * sizeof(T) + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
+    data_ = static_cast<T*>(::operator new (bytes, std::align_val_t{kCacheLineBytes}));
     std::memset(static_cast<void*>(data_), 0, bytes);
   }
-  ~AlignedBuffer() { ::operator delete(data_, std::align_val_t{kCacheLineBytes}); }
+  ~AlignedBuffer() { ::operator delete (data_, std::align_val_t{kCacheLineBytes}); }
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {

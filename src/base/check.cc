@@ -13,7 +13,8 @@ void CheckFailed(const char* file, int line, const char* condition) {
 
 void CheckOpFailed(const char* file, int line, const char* condition, const std::string& left,
                    const std::string& right) {
-  std::fprintf(stderr, "%s:%d: CHECK failed: %s (%s and %s)\n", file, line, condition, left.c_str(), right.c_str());
+  std::fprintf(stderr, "%s:%d: CHECK failed: %s (%s and %s)\n", file, line, condition, left.c_str(),
+               right.c_str());
   std::fflush(stderr);
   std::abort();
 }

@@ -1,5 +1,6 @@
-// Broken invariants of our own code: print what was expected and both values, then abort. Never for input from outside
-// (base/error.h). CHECK* are in every build, DCHECK* in debug builds only (their arguments are not evaluated otherwise).
+// Broken invariants of our own code: print what was expected and both values, then abort. Never for
+// input from outside (base/error.h). CHECK* are in every build, DCHECK* in debug builds only (their
+// arguments are not evaluated otherwise).
 #ifndef TURBOQUANT_BASE_CHECK_H_
 #define TURBOQUANT_BASE_CHECK_H_
 
@@ -11,8 +12,8 @@
 namespace turboquant::internal {
 
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition);
-[[noreturn]] void CheckOpFailed(const char* file, int line, const char* condition, const std::string& left,
-                                const std::string& right);
+[[noreturn]] void CheckOpFailed(const char* file, int line, const char* condition,
+                                const std::string& left, const std::string& right);
 
 template <typename T>
 std::string CheckValueString(const T& value) {
@@ -20,7 +21,8 @@ std::string CheckValueString(const T& value) {
     return fmt::format("{}", static_cast<long long>(value));
   } else if constexpr (std::is_null_pointer_v<T>) {
     return "nullptr";
-  } else if constexpr (std::is_pointer_v<T> && !std::is_same_v<T, const char*> && !std::is_same_v<T, char*>) {
+  } else if constexpr (std::is_pointer_v<T> && !std::is_same_v<T, const char*> &&
+                       !std::is_same_v<T, char*>) {
     return fmt::format("{}", static_cast<const void*>(value));
   } else if constexpr (fmt::is_formattable<T>::value) {
     return fmt::format("{}", value);
@@ -30,12 +32,12 @@ std::string CheckValueString(const T& value) {
 }
 
 // Both operands are evaluated once. A mix of signs compares as the built-in operator does.
-#define TQ_DEFINE_CHECK_OP(name, op)                                                                          \
-  template <typename A, typename B>                                                                           \
-  void name(const A& a, const B& b, const char* file, int line, const char* condition) {                      \
-    if (!(a op b)) [[unlikely]] {                                                                             \
-      CheckOpFailed(file, line, condition, CheckValueString(a), CheckValueString(b));                          \
-    }                                                                                                         \
+#define TQ_DEFINE_CHECK_OP(name, op)                                                     \
+  template <typename A, typename B>                                                      \
+  void name(const A& a, const B& b, const char* file, int line, const char* condition) { \
+    if (!(a op b)) [[unlikely]] {                                                        \
+      CheckOpFailed(file, line, condition, CheckValueString(a), CheckValueString(b));    \
+    }                                                                                    \
   }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-compare"
@@ -50,11 +52,11 @@ TQ_DEFINE_CHECK_OP(CheckGe, >=)
 
 }  // namespace turboquant::internal
 
-#define CHECK(condition)                                                            \
-  do {                                                                              \
-    if (!(condition)) [[unlikely]] {                                                \
-      ::turboquant::internal::CheckFailed(__FILE__, __LINE__, #condition);          \
-    }                                                                               \
+#define CHECK(condition)                                                   \
+  do {                                                                     \
+    if (!(condition)) [[unlikely]] {                                       \
+      ::turboquant::internal::CheckFailed(__FILE__, __LINE__, #condition); \
+    }                                                                      \
   } while (false)
 #define CHECK_EQ(a, b) ::turboquant::internal::CheckEq((a), (b), __FILE__, __LINE__, #a " == " #b)
 #define CHECK_NE(a, b) ::turboquant::internal::CheckNe((a), (b), __FILE__, __LINE__, #a " != " #b)

@@ -68,8 +68,12 @@ Result<FileDescriptor> OpenForReading(const std::string& path) {
     return failure;
   }
   FileDescriptor file(fd, static_cast<size_t>(info.st_size));
-  if (S_ISDIR(info.st_mode)) return Fail(ErrorCode::kInvalidArgument, "{}: is a directory, not a file", path);
-  if (!S_ISREG(info.st_mode)) return Fail(ErrorCode::kInvalidArgument, "{}: is not a regular file", path);
+  if (S_ISDIR(info.st_mode)) {
+    return Fail(ErrorCode::kInvalidArgument, "{}: is a directory, not a file", path);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return Fail(ErrorCode::kInvalidArgument, "{}: is not a regular file", path);
+  }
   return file;
 }
 

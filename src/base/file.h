@@ -31,11 +31,13 @@ Result<FileDescriptor> OpenForReading(const std::string& path);
 
 Result<std::string> ReadFile(const std::string& path);
 
-// Replaces `path`: writes a temporary file beside it, syncs it to disk, renames it. On failure nothing is left behind and
-// what stood at `path` is untouched. A new file gets the mode 0644 less the umask.
+// Replaces `path`: writes a temporary file beside it, syncs it to disk, renames it. On failure
+// nothing is left behind and what stood at `path` is untouched. A new file gets the mode 0644 less
+// the umask.
 [[nodiscard]] Status WriteFileAtomically(const std::string& path, std::string_view content);
 
-// An error of the operating system: "PATH: WHAT: No such file or directory", kNotFound for ENOENT, else kIo.
+// An error of the operating system: "PATH: WHAT: No such file or directory", kNotFound for ENOENT,
+// else kIo.
 [[nodiscard]] std::unexpected<Error> FailWithErrno(const std::string& path, std::string_view what);
 
 }  // namespace turboquant

@@ -16,7 +16,8 @@ namespace {
 class FileTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "turboquant_file_test.XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "turboquant_file_test.XXXXXX").string();
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     dir_ = pattern;
   }
@@ -70,9 +71,10 @@ TEST_F(FileTest, FailedWriteKeepsTheOldState) {
 }
 
 TEST_F(FileTest, ErrorsSayWhatIsWrong) {
-  for (const auto& [path, code] : {std::pair{Path("nothing"), ErrorCode::kNotFound},
-                                   std::pair{dir_.string(), ErrorCode::kInvalidArgument},
-                                   std::pair{std::string("/dev/null"), ErrorCode::kInvalidArgument}}) {
+  for (const auto& [path, code] :
+       {std::pair{Path("nothing"), ErrorCode::kNotFound},
+        std::pair{dir_.string(), ErrorCode::kInvalidArgument},
+        std::pair{std::string("/dev/null"), ErrorCode::kInvalidArgument}}) {
     const auto mapped = MappedFile::Open(path);
     ASSERT_FALSE(mapped) << path;
     EXPECT_EQ(mapped.error().code, code) << path;

@@ -1,11 +1,12 @@
-// IEEE binary16 and bfloat16 in software: the specification of the conversions, equal bit for bit to the F16C
-// instructions (vcvtps2ph with round-to-nearest, vcvtph2ps).
+// IEEE binary16 and bfloat16 in software: the specification of the conversions, equal bit for bit
+// to the F16C instructions (vcvtps2ph with round-to-nearest, vcvtph2ps).
 //
-//   binary16  s eeeee mmmmmmmmmm         bias 15, largest 65504, smallest normal 2^-14, smallest 2^-24
-//   bfloat16  s eeeeeeee mmmmmmm         the upper half of a binary32
+//   binary16  s eeeee mmmmmmmmmm     bias 15, largest 65504, smallest normal 2^-14, smallest 2^-24
+//   bfloat16  s eeeeeeee mmmmmmm     the upper half of a binary32
 //
-// Rounding is half to even, subnormals are kept (AVX512_BF16's vcvtneps2bf16 flushes them and is not equal), what is
-// too large becomes infinity, a NaN stays a NaN (made quiet, sign and upper payload kept).
+// Rounding is half to even, subnormals are kept (AVX512_BF16's vcvtneps2bf16 flushes them and is
+// not equal), what is too large becomes infinity, a NaN stays a NaN (made quiet, sign and upper
+// payload kept).
 #ifndef TURBOQUANT_BASE_HALF_H_
 #define TURBOQUANT_BASE_HALF_H_
 
@@ -49,7 +50,9 @@ constexpr uint16_t FloatToHalf(float value) {
   return static_cast<uint16_t>(sign | (rounded >> 13));
 }
 
-constexpr float Bf16ToFloat(uint16_t bf16) { return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16); }
+constexpr float Bf16ToFloat(uint16_t bf16) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16);
+}
 
 constexpr uint16_t FloatToBf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);

@@ -25,7 +25,8 @@ TEST(HalfTest, ValuesByDefinition) {
     const int exponent = (i >> 10) & 31;
     const int mantissa = i & 1023;
     if (exponent == 31) continue;
-    const double magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    const double magnitude =
+        exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
     const double value = (i & 0x8000) != 0 ? -magnitude : magnitude;
     ASSERT_EQ(static_cast<double>(HalfToFloat(static_cast<uint16_t>(i))), value) << i;
   }
@@ -48,7 +49,8 @@ TEST(HalfTest, RoundsHalfToEven) {
     const float middle = low + (high - low) / 2;
     ASSERT_EQ(FloatToBf16(middle), i + (i & 1)) << i;
     ASSERT_EQ(FloatToBf16(std::nextafter(middle, 0.0f)), i) << i;
-    ASSERT_EQ(FloatToBf16(std::nextafter(middle, std::numeric_limits<float>::infinity())), i + 1) << i;
+    ASSERT_EQ(FloatToBf16(std::nextafter(middle, std::numeric_limits<float>::infinity())), i + 1)
+        << i;
   }
 }
 

@@ -11,11 +11,13 @@
 
 namespace turboquant {
 
-// Immutable after Open; bytes() may be read by many threads. The mapping moves with the object: spans stay valid as long
-// as whoever owns it now is alive. A file that another process shortens meanwhile raises SIGBUS on access.
+// Immutable after Open; bytes() may be read by many threads. The mapping moves with the object:
+// spans stay valid as long as whoever owns it now is alive. A file that another process shortens
+// meanwhile raises SIGBUS on access.
 class MappedFile {
  public:
-  // kNotFound, kInvalidArgument (a directory or device) or kIo (no permission, ...). An empty file gives an empty span.
+  // kNotFound, kInvalidArgument (a directory or device) or kIo (no permission, ...). An empty file
+  // gives an empty span.
   static Result<MappedFile> Open(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

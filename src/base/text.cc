@@ -17,11 +17,16 @@ double UnitOf(std::string_view suffix) {
   const double base = binary ? 1024 : 1000;
   switch (suffix[0]) {
     case 'k':
-    case 'K': return base;
-    case 'M': return base * base;
-    case 'G': return base * base * base;
-    case 'T': return base * base * base * base;
-    default: return 0;
+    case 'K':
+      return base;
+    case 'M':
+      return base * base;
+    case 'G':
+      return base * base * base;
+    case 'T':
+      return base * base * base * base;
+    default:
+      return 0;
   }
 }
 
@@ -29,11 +34,15 @@ double UnitOf(std::string_view suffix) {
 
 Result<uint64_t> ParseSize(std::string_view text) {
   const auto bad = [&] {
-    return Fail(ErrorCode::kInvalidArgument, "'{}' is not a size: want a number with k, M, G, T or Ki, Mi, Gi, Ti, as in 512Mi",
+    return Fail(ErrorCode::kInvalidArgument,
+                "'{}' is not a size: want a number with k, M, G, T or Ki, Mi, Gi, Ti, as in 512Mi",
                 text);
   };
   size_t digits = 0;
-  while (digits < text.size() && ((text[digits] >= '0' && text[digits] <= '9') || text[digits] == '.')) ++digits;
+  while (digits < text.size() &&
+         ((text[digits] >= '0' && text[digits] <= '9') || text[digits] == '.')) {
+    ++digits;
+  }
   const std::string_view number = text.substr(0, digits);
   const double unit = UnitOf(text.substr(digits));
   if (digits == 0 || unit == 0) return bad();
@@ -53,7 +62,8 @@ Result<uint64_t> ParseSize(std::string_view text) {
 }
 
 std::string FormatBytes(uint64_t bytes) {
-  static constexpr std::array<std::string_view, 7> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  static constexpr std::array<std::string_view, 7> kUnits = {"B",   "KiB", "MiB", "GiB",
+                                                             "TiB", "PiB", "EiB"};
   if (bytes < 1024) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes);
   size_t unit = 0;

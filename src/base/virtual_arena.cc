@@ -20,7 +20,9 @@ size_t PageBytes() {
   return page_bytes;
 }
 
-size_t RoundUpToPages(size_t bytes) { return (bytes + PageBytes() - 1) / PageBytes() * PageBytes(); }
+size_t RoundUpToPages(size_t bytes) {
+  return (bytes + PageBytes() - 1) / PageBytes() * PageBytes();
+}
 
 }  // namespace
 
@@ -31,10 +33,11 @@ Result<VirtualArena> VirtualArena::Reserve(size_t bytes) {
     return Fail(ErrorCode::kOutOfMemory, "cannot reserve {} bytes of address space", bytes);
   }
   const size_t rounded = RoundUpToPages(bytes);
-  void* data = ::mmap(nullptr, rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* data =
+      ::mmap(nullptr, rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
-    return Fail(ErrorCode::kOutOfMemory, "cannot reserve {} of address space: {}", FormatBytes(rounded),
-                std::generic_category().message(errno));
+    return Fail(ErrorCode::kOutOfMemory, "cannot reserve {} of address space: {}",
+                FormatBytes(rounded), std::generic_category().message(errno));
   }
   arena.data_ = static_cast<uint8_t*>(data);
   arena.reserved_ = rounded;
@@ -63,7 +66,8 @@ Status VirtualArena::EnsureCommitted(size_t bytes) {
   const size_t target = RoundUpToPages(bytes);
   if (::mprotect(data_ + committed_, target - committed_, PROT_READ | PROT_WRITE) != 0) {
     return Fail(ErrorCode::kOutOfMemory, "cannot commit {} more memory (holds {}): {}",
-                FormatBytes(target - committed_), FormatBytes(committed_), std::generic_category().message(errno));
+                FormatBytes(target - committed_), FormatBytes(committed_),
+                std::generic_category().message(errno));
   }
   committed_ = target;
   return {};

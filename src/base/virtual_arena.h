@@ -1,5 +1,6 @@
-// Reserved address space that is committed from the front as it is needed, so that pointers into it never move and memory
-// that is never used is never charged. Not thread-safe to grow; committed bytes may be used by many threads.
+// Reserved address space that is committed from the front as it is needed, so that pointers into it
+// never move and memory that is never used is never charged. Not thread-safe to grow; committed
+// bytes may be used by many threads.
 #ifndef TURBOQUANT_BASE_VIRTUAL_ARENA_H_
 #define TURBOQUANT_BASE_VIRTUAL_ARENA_H_
 
@@ -12,11 +13,13 @@ namespace turboquant {
 
 class VirtualArena {
  public:
-  // Byte that Poison writes: as f16 or f32 it reads as NaN, so that a stale scale or value shows at once.
+  // Byte that Poison writes: as f16 or f32 it reads as NaN, so that a stale scale or value shows at
+  // once.
   static constexpr uint8_t kPoisonByte = 0xFF;
 
   VirtualArena() = default;
-  // Reserves at least `bytes` of address space, rounded up to pages; no memory yet. kOutOfMemory if that cannot be had.
+  // Reserves at least `bytes` of address space, rounded up to pages; no memory yet. kOutOfMemory if
+  // that cannot be had.
   static Result<VirtualArena> Reserve(size_t bytes);
   ~VirtualArena();
   VirtualArena(VirtualArena&& other) noexcept;
@@ -24,8 +27,8 @@ class VirtualArena {
   VirtualArena(const VirtualArena&) = delete;
   VirtualArena& operator=(const VirtualArena&) = delete;
 
-  // Makes the first `bytes` (at most reserved()) readable and writable; new pages read as zero. kOutOfMemory if the
-  // system refuses; what was committed before stays so.
+  // Makes the first `bytes` (at most reserved()) readable and writable; new pages read as zero.
+  // kOutOfMemory if the system refuses; what was committed before stays so.
   [[nodiscard]] Status EnsureCommitted(size_t bytes);
   // Fills committed bytes [offset, offset + bytes) with kPoisonByte.
   void Poison(size_t offset, size_t bytes);

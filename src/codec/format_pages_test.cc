@@ -19,7 +19,9 @@ const std::vector<float> kRow = {0.5f, -1.25f, 3.0f, 0.01f};
 
 void ExpectNear(const std::vector<float>& got, const std::vector<double>& page) {
   ASSERT_EQ(got.size(), page.size());
-  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(static_cast<double>(got[i]), page[i], 6e-6) << i;
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_NEAR(static_cast<double>(got[i]), page[i], 6e-6) << i;
+  }
 }
 
 TEST(FormatPages, Block) {
@@ -39,7 +41,8 @@ TEST(FormatPages, Block) {
                 .x = x.data(),
                 .static_scales = {},
                 .lines = block.data() + (key ? layout.k_lines : layout.v_lines),
-                .scales = reinterpret_cast<uint16_t*>(block.data() + (key ? layout.k_scales : layout.v_scales)),
+                .scales = reinterpret_cast<uint16_t*>(block.data() +
+                                                      (key ? layout.k_scales : layout.v_scales)),
                 .zero_points = nullptr,
                 .end_codes = nullptr});
   }
@@ -59,14 +62,17 @@ TEST(FormatPages, Block) {
 
 TEST(FormatPages, BytesOfABlock) {
   for (const auto& [dtype, granularity, bytes] :
-       {std::tuple{"f32", "", 32768u}, std::tuple{"f16", "", 16384u}, std::tuple{"bf16", "", 16384u},
-        std::tuple{"int8", "", 8448u}, std::tuple{"int8", "per_group:32", 8704u}, std::tuple{"int8", "per_head", 8192u},
-        std::tuple{"fp8_e4m3", "", 8192u}, std::tuple{"int8/int4", "", 6400u}, std::tuple{"int4_asym", "", 4608u},
-        std::tuple{"int4", "", 4352u}, std::tuple{"int4", "per_group:32", 4608u},
-        std::tuple{"int4_asym", "per_group:32", 5120u}, std::tuple{"int4", "per_channel", 4096u}}) {
+       {std::tuple{"f32", "", 32768u}, std::tuple{"f16", "", 16384u},
+        std::tuple{"bf16", "", 16384u}, std::tuple{"int8", "", 8448u},
+        std::tuple{"int8", "per_group:32", 8704u}, std::tuple{"int8", "per_head", 8192u},
+        std::tuple{"fp8_e4m3", "", 8192u}, std::tuple{"int8/int4", "", 6400u},
+        std::tuple{"int4_asym", "", 4608u}, std::tuple{"int4", "", 4352u},
+        std::tuple{"int4", "per_group:32", 4608u}, std::tuple{"int4_asym", "per_group:32", 5120u},
+        std::tuple{"int4", "per_channel", 4096u}}) {
     const auto pair = ParseKvFormat(dtype, granularity, nullptr);
     ASSERT_TRUE(pair);
-    const KvCacheSpec spec{.k = pair->k, .v = pair->v, .num_kv_heads = 1, .head_dim = 64, .block_size = 64};
+    const KvCacheSpec spec{
+        .k = pair->k, .v = pair->v, .num_kv_heads = 1, .head_dim = 64, .block_size = 64};
     EXPECT_EQ(spec.BytesPerBlock(), bytes) << dtype << " " << granularity;
   }
 }

@@ -27,15 +27,16 @@ uint8_t Encode(const Fp8Format& format, float x) {
   const int shift = 23 - format.mantissa_bits;
   const float smallest_normal = std::ldexp(1.0f, 1 - format.bias);
   if (magnitude < smallest_normal) {
-    // Multiples of the subnormal step; the product with a power of two is exact. Rounding up to the smallest normal gives
-    // its code.
+    // Multiples of the subnormal step; the product with a power of two is exact. Rounding up to the
+    // smallest normal gives its code.
     const float steps = std::rint(std::ldexp(magnitude, format.bias - 1 + format.mantissa_bits));
     return static_cast<uint8_t>(sign | static_cast<uint32_t>(steps));
   }
   const uint32_t bits = std::bit_cast<uint32_t>(magnitude);
   const uint32_t odd = (bits >> shift) & 1u;
   const uint32_t rounded = (bits + (1u << (shift - 1)) - 1 + odd) >> shift;
-  return static_cast<uint8_t>(sign | (rounded - (static_cast<uint32_t>(127 - format.bias) << format.mantissa_bits)));
+  return static_cast<uint8_t>(
+      sign | (rounded - (static_cast<uint32_t>(127 - format.bias) << format.mantissa_bits)));
 }
 
 // Finite codes only.
@@ -43,12 +44,14 @@ float Decode(const Fp8Format& format, uint8_t code) {
   const int exponent = (code & 0x7F) >> format.mantissa_bits;
   const int mantissa = code & ((1 << format.mantissa_bits) - 1);
   const int implicit = exponent == 0 ? 0 : 1 << format.mantissa_bits;
-  const float magnitude =
-      std::ldexp(static_cast<float>(implicit + mantissa), std::max(exponent, 1) - format.bias - format.mantissa_bits);
+  const float magnitude = std::ldexp(static_cast<float>(implicit + mantissa),
+                                     std::max(exponent, 1) - format.bias - format.mantissa_bits);
   return (code & 0x80) != 0 ? -magnitude : magnitude;
 }
 
-float Special(uint8_t code, float magnitude) { return std::copysign(magnitude, (code & 0x80) != 0 ? -1.0f : 1.0f); }
+float Special(uint8_t code, float magnitude) {
+  return std::copysign(magnitude, (code & 0x80) != 0 ? -1.0f : 1.0f);
+}
 
 }  // namespace
 
@@ -89,7 +92,8 @@ uint16_t QuantizeFp8Row(KvCacheDtype dtype, std::span<const float> x, std::span<
   return scale;
 }
 
-void DequantizeFp8Row(KvCacheDtype dtype, std::span<const uint8_t> codes, uint16_t scale, std::span<float> x) {
+void DequantizeFp8Row(KvCacheDtype dtype, std::span<const uint8_t> codes, uint16_t scale,
+                      std::span<float> x) {
   CHECK_EQ(x.size(), codes.size());
   for (size_t i = 0; i < x.size(); ++i) x[i] = DequantizeFp8(dtype, codes[i], HalfToFloat(scale));
 }

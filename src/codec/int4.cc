@@ -30,7 +30,8 @@ void DequantizeInt4Row(std::span<const int8_t> codes, uint16_t scale, std::span<
 
 uint8_t QuantizeInt4Asym(float x, float inv_scale, float zero_point) {
   const float shifted = Scaled(x, inv_scale) + zero_point;
-  return static_cast<uint8_t>(std::clamp(std::rint(shifted), 0.0f, static_cast<float>(kInt4AsymMaxCode)));
+  return static_cast<uint8_t>(
+      std::clamp(std::rint(shifted), 0.0f, static_cast<float>(kInt4AsymMaxCode)));
 }
 
 float DequantizeInt4Asym(uint8_t code, float scale, float zero_point) {
@@ -50,7 +51,9 @@ AsymScale FitInt4Asym(std::span<const float> x) {
   const float ideal = range > 0.0f ? range / static_cast<float>(kInt4AsymMaxCode) : std::fabs(min);
   AsymScale fit{.scale = FloatToHalf(std::min(ideal, kMaxHalf)), .zero_point = 0};
   const float scale = HalfToFloat(fit.scale);
-  if (scale > 0.0f) fit.zero_point = FloatToHalf(std::clamp((0.0f - min) / scale, -kMaxHalf, kMaxHalf));
+  if (scale > 0.0f) {
+    fit.zero_point = FloatToHalf(std::clamp((0.0f - min) / scale, -kMaxHalf, kMaxHalf));
+  }
   return fit;
 }
 
@@ -63,7 +66,8 @@ AsymScale QuantizeInt4AsymRow(std::span<const float> x, std::span<uint8_t> codes
   return fit;
 }
 
-void DequantizeInt4AsymRow(std::span<const uint8_t> codes, const AsymScale& scale, std::span<float> x) {
+void DequantizeInt4AsymRow(std::span<const uint8_t> codes, const AsymScale& scale,
+                           std::span<float> x) {
   CHECK_EQ(x.size(), codes.size());
   for (size_t i = 0; i < x.size(); ++i) {
     x[i] = DequantizeInt4Asym(codes[i], HalfToFloat(scale.scale), HalfToFloat(scale.zero_point));

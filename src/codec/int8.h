@@ -3,8 +3,9 @@
 //   V byte   7 6 5 4 3 2 1 0        K byte   7 6 5 4 3 2 1 0
 //            s  two's complement             unsigned code + 128 (1..255)
 //
-// Scale: f16(amax / 127) per token and head or per group; static: as given. -128 is never produced, so that negating a
-// code cannot overflow. K is biased because the dot-product instructions take one unsigned and one signed operand.
+// Scale: f16(amax / 127) per token and head or per group; static: as given. -128 is never produced,
+// so that negating a code cannot overflow. K is biased because the dot-product instructions take
+// one unsigned and one signed operand.
 #ifndef TURBOQUANT_CODEC_INT8_H_
 #define TURBOQUANT_CODEC_INT8_H_
 
@@ -37,10 +38,11 @@ constexpr int8_t CodeOfStoredInt8(KvSide side, uint8_t stored) {
 
 static_assert(8 * sizeof(int8_t) == CodeBits(KvCacheDtype::kInt8));
 static_assert(StoredInt8(KvSide::kKey, -127) == 1 && StoredInt8(KvSide::kKey, 127) == 255);
-static_assert(StoredInt8(KvSide::kValue, -127) == 0x81 && CodeOfStoredInt8(KvSide::kValue, 0x81) == -127);
+static_assert(StoredInt8(KvSide::kValue, -127) == 0x81 &&
+              CodeOfStoredInt8(KvSide::kValue, 0x81) == -127);
 // 64 tokens x head of 64: two runs of 64 f16 scales, two tiles of 64 x 64 bytes.
-static_assert(KvBlockLayout({.k = {}, .v = {}, .num_kv_heads = 1, .head_dim = 64, .block_size = 64}).bytes_per_head ==
-              2 * 64 * 2 + 2 * 64 * 64);
+static_assert(KvBlockLayout({.k = {}, .v = {}, .num_kv_heads = 1, .head_dim = 64, .block_size = 64})
+                  .bytes_per_head == 2 * 64 * 2 + 2 * 64 * 64);
 
 }  // namespace turboquant
 

@@ -12,22 +12,34 @@ struct Alias {
   KvCacheDtype dtype;
 };
 
-// What other engines and libraries call these or their nearest relatives: numpy, PyTorch, vLLM, llama.cpp.
+// What other engines and libraries call these or their nearest relatives: numpy, PyTorch, vLLM,
+// llama.cpp.
 constexpr std::array kAliases = {
-    Alias{"float32", KvCacheDtype::kF32},          Alias{"fp32", KvCacheDtype::kF32},
-    Alias{"float", KvCacheDtype::kF32},            Alias{"float16", KvCacheDtype::kF16},
-    Alias{"fp16", KvCacheDtype::kF16},             Alias{"half", KvCacheDtype::kF16},
-    Alias{"bfloat16", KvCacheDtype::kBf16},        Alias{"q8_0", KvCacheDtype::kInt8},
-    Alias{"i8", KvCacheDtype::kInt8},              Alias{"fp8", KvCacheDtype::kFp8E4m3},
-    Alias{"fp8_e4m3fn", KvCacheDtype::kFp8E4m3},   Alias{"float8_e4m3fn", KvCacheDtype::kFp8E4m3},
-    Alias{"e4m3", KvCacheDtype::kFp8E4m3},         Alias{"float8_e5m2", KvCacheDtype::kFp8E5m2},
-    Alias{"e5m2", KvCacheDtype::kFp8E5m2},         Alias{"q4_0", KvCacheDtype::kInt4},
-    Alias{"i4", KvCacheDtype::kInt4},              Alias{"q4_1", KvCacheDtype::kInt4Asym},
+    Alias{"float32", KvCacheDtype::kF32},
+    Alias{"fp32", KvCacheDtype::kF32},
+    Alias{"float", KvCacheDtype::kF32},
+    Alias{"float16", KvCacheDtype::kF16},
+    Alias{"fp16", KvCacheDtype::kF16},
+    Alias{"half", KvCacheDtype::kF16},
+    Alias{"bfloat16", KvCacheDtype::kBf16},
+    Alias{"q8_0", KvCacheDtype::kInt8},
+    Alias{"i8", KvCacheDtype::kInt8},
+    Alias{"fp8", KvCacheDtype::kFp8E4m3},
+    Alias{"fp8_e4m3fn", KvCacheDtype::kFp8E4m3},
+    Alias{"float8_e4m3fn", KvCacheDtype::kFp8E4m3},
+    Alias{"e4m3", KvCacheDtype::kFp8E4m3},
+    Alias{"float8_e5m2", KvCacheDtype::kFp8E5m2},
+    Alias{"e5m2", KvCacheDtype::kFp8E5m2},
+    Alias{"q4_0", KvCacheDtype::kInt4},
+    Alias{"i4", KvCacheDtype::kInt4},
+    Alias{"q4_1", KvCacheDtype::kInt4Asym},
 };
 
 std::string ToLower(std::string_view text) {
   std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::ranges::transform(lower, lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  });
   return lower;
 }
 
@@ -35,14 +47,22 @@ std::string ToLower(std::string_view text) {
 
 std::string_view Name(KvCacheDtype dtype) {
   switch (dtype) {
-    case KvCacheDtype::kF32: return "f32";
-    case KvCacheDtype::kF16: return "f16";
-    case KvCacheDtype::kBf16: return "bf16";
-    case KvCacheDtype::kInt8: return "int8";
-    case KvCacheDtype::kFp8E4m3: return "fp8_e4m3";
-    case KvCacheDtype::kFp8E5m2: return "fp8_e5m2";
-    case KvCacheDtype::kInt4: return "int4";
-    case KvCacheDtype::kInt4Asym: return "int4_asym";
+    case KvCacheDtype::kF32:
+      return "f32";
+    case KvCacheDtype::kF16:
+      return "f16";
+    case KvCacheDtype::kBf16:
+      return "bf16";
+    case KvCacheDtype::kInt8:
+      return "int8";
+    case KvCacheDtype::kFp8E4m3:
+      return "fp8_e4m3";
+    case KvCacheDtype::kFp8E5m2:
+      return "fp8_e5m2";
+    case KvCacheDtype::kInt4:
+      return "int4";
+    case KvCacheDtype::kInt4Asym:
+      return "int4_asym";
   }
   CHECK(false);
   return "";
@@ -50,12 +70,18 @@ std::string_view Name(KvCacheDtype dtype) {
 
 std::string_view Name(ScaleGranularity granularity) {
   switch (granularity) {
-    case ScaleGranularity::kNone: return "none";
-    case ScaleGranularity::kPerTensor: return "per_tensor";
-    case ScaleGranularity::kPerHead: return "per_head";
-    case ScaleGranularity::kPerChannel: return "per_channel";
-    case ScaleGranularity::kPerTokenHead: return "per_token_head";
-    case ScaleGranularity::kPerGroup: return "per_group";
+    case ScaleGranularity::kNone:
+      return "none";
+    case ScaleGranularity::kPerTensor:
+      return "per_tensor";
+    case ScaleGranularity::kPerHead:
+      return "per_head";
+    case ScaleGranularity::kPerChannel:
+      return "per_channel";
+    case ScaleGranularity::kPerTokenHead:
+      return "per_token_head";
+    case ScaleGranularity::kPerGroup:
+      return "per_group";
   }
   CHECK(false);
   return "";
@@ -68,7 +94,9 @@ Result<KvCacheDtype> ParseKvCacheDtype(std::string_view text, std::string* note)
   }
   for (const Alias& alias : kAliases) {
     if (name != alias.name) continue;
-    if (note != nullptr) *note = fmt::format("KV cache format '{}' is taken as '{}'", text, Name(alias.dtype));
+    if (note != nullptr) {
+      *note = fmt::format("KV cache format '{}' is taken as '{}'", text, Name(alias.dtype));
+    }
     return alias.dtype;
   }
   std::string known;
@@ -76,7 +104,8 @@ Result<KvCacheDtype> ParseKvCacheDtype(std::string_view text, std::string* note)
     if (!known.empty()) known += ", ";
     known += Name(dtype);
   }
-  return Fail(ErrorCode::kInvalidArgument, "unknown KV cache format '{}': known are {}", text, known);
+  return Fail(ErrorCode::kInvalidArgument, "unknown KV cache format '{}': known are {}", text,
+              known);
 }
 
 }  // namespace turboquant

@@ -1,5 +1,5 @@
-// How one stored number of the KV cache looks, and which numbers share a scale. Parsed once from strings; every switch
-// over these enums lists all cases.
+// How one stored number of the KV cache looks, and which numbers share a scale. Parsed once from
+// strings; every switch over these enums lists all cases.
 #ifndef TURBOQUANT_CODEC_KV_CACHE_DTYPE_H_
 #define TURBOQUANT_CODEC_KV_CACHE_DTYPE_H_
 
@@ -38,14 +38,18 @@ enum class ScaleGranularity : uint8_t {
 // Bits of one code, scales not included: 32, 16, 8 or 4.
 constexpr int CodeBits(KvCacheDtype dtype) {
   switch (dtype) {
-    case KvCacheDtype::kF32: return 32;
+    case KvCacheDtype::kF32:
+      return 32;
     case KvCacheDtype::kF16:
-    case KvCacheDtype::kBf16: return 16;
+    case KvCacheDtype::kBf16:
+      return 16;
     case KvCacheDtype::kInt8:
     case KvCacheDtype::kFp8E4m3:
-    case KvCacheDtype::kFp8E5m2: return 8;
+    case KvCacheDtype::kFp8E5m2:
+      return 8;
     case KvCacheDtype::kInt4:
-    case KvCacheDtype::kInt4Asym: return 4;
+    case KvCacheDtype::kInt4Asym:
+      return 4;
   }
   return 0;
 }
@@ -53,11 +57,13 @@ constexpr bool IsDynamic(ScaleGranularity g) {
   return g == ScaleGranularity::kPerTokenHead || g == ScaleGranularity::kPerGroup;
 }
 constexpr bool IsStatic(ScaleGranularity g) {
-  return g == ScaleGranularity::kPerTensor || g == ScaleGranularity::kPerHead || g == ScaleGranularity::kPerChannel;
+  return g == ScaleGranularity::kPerTensor || g == ScaleGranularity::kPerHead ||
+         g == ScaleGranularity::kPerChannel;
 }
 
-// "int8", "fp8_e4m3", ... and back, in any case. Names of other engines (q8_0, fp8, q4_0, ...) are accepted; `note` (may be
-// null) then says what the name was mapped to, else it is left alone. Unknown: kInvalidArgument with the list.
+// "int8", "fp8_e4m3", ... and back, in any case. Names of other engines (q8_0, fp8, q4_0, ...) are
+// accepted; `note` (may be null) then says what the name was mapped to, else it is left alone.
+// Unknown: kInvalidArgument with the list.
 std::string_view Name(KvCacheDtype dtype);
 Result<KvCacheDtype> ParseKvCacheDtype(std::string_view text, std::string* note);
 // "none", "per_tensor", ..., "per_group" (its size is written behind it: "per_group:64").

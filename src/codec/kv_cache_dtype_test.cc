@@ -23,14 +23,16 @@ TEST(KvCacheDtypeTest, NamesOfOtherEnginesSayWhatTheyBecame) {
   for (const auto& [alias, dtype] :
        {std::pair{"q8_0", KvCacheDtype::kInt8}, std::pair{"q4_0", KvCacheDtype::kInt4},
         std::pair{"q4_1", KvCacheDtype::kInt4Asym}, std::pair{"fp8", KvCacheDtype::kFp8E4m3},
-        std::pair{"fp8_e4m3fn", KvCacheDtype::kFp8E4m3}, std::pair{"float8_e5m2", KvCacheDtype::kFp8E5m2},
-        std::pair{"float16", KvCacheDtype::kF16}, std::pair{"half", KvCacheDtype::kF16},
-        std::pair{"bfloat16", KvCacheDtype::kBf16}, std::pair{"FP32", KvCacheDtype::kF32}}) {
+        std::pair{"fp8_e4m3fn", KvCacheDtype::kFp8E4m3},
+        std::pair{"float8_e5m2", KvCacheDtype::kFp8E5m2}, std::pair{"float16", KvCacheDtype::kF16},
+        std::pair{"half", KvCacheDtype::kF16}, std::pair{"bfloat16", KvCacheDtype::kBf16},
+        std::pair{"FP32", KvCacheDtype::kF32}}) {
     std::string note;
     const auto parsed = ParseKvCacheDtype(alias, &note);
     ASSERT_TRUE(parsed) << alias;
     EXPECT_EQ(*parsed, dtype) << alias;
-    EXPECT_EQ(note, "KV cache format '" + std::string(alias) + "' is taken as '" + std::string(Name(dtype)) + "'");
+    EXPECT_EQ(note, "KV cache format '" + std::string(alias) + "' is taken as '" +
+                        std::string(Name(dtype)) + "'");
     EXPECT_TRUE(ParseKvCacheDtype(alias, nullptr)) << alias;
   }
 }
@@ -40,8 +42,9 @@ TEST(KvCacheDtypeTest, UnknownNamesListWhatIsKnown) {
     const auto parsed = ParseKvCacheDtype(text, nullptr);
     ASSERT_FALSE(parsed) << text;
     EXPECT_EQ(parsed.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_EQ(parsed.error().message, "unknown KV cache format '" + std::string(text) +
-                                          "': known are f32, f16, bf16, int8, fp8_e4m3, fp8_e5m2, int4, int4_asym");
+    EXPECT_EQ(parsed.error().message,
+              "unknown KV cache format '" + std::string(text) +
+                  "': known are f32, f16, bf16, int8, fp8_e4m3, fp8_e5m2, int4, int4_asym");
   }
 }
 

@@ -16,9 +16,9 @@ constexpr int kMaxHeadDimOfSpec = 512;
 constexpr int kMaxKvHeads = 4096;
 constexpr std::array kBlockSizes = {16, 32, 64, 128, 256};
 constexpr std::array kGroupSizes = {32, 64, 128};
-constexpr std::array kAllGranularities = {ScaleGranularity::kNone,       ScaleGranularity::kPerTensor,
-                                          ScaleGranularity::kPerHead,    ScaleGranularity::kPerChannel,
-                                          ScaleGranularity::kPerTokenHead, ScaleGranularity::kPerGroup};
+constexpr std::array kAllGranularities = {
+    ScaleGranularity::kNone,       ScaleGranularity::kPerTensor,    ScaleGranularity::kPerHead,
+    ScaleGranularity::kPerChannel, ScaleGranularity::kPerTokenHead, ScaleGranularity::kPerGroup};
 
 template <size_t n>
 bool Contains(const std::array<int, n>& values, int value) {
@@ -36,19 +36,25 @@ bool Supports(KvCacheDtype dtype, ScaleGranularity granularity) {
   switch (dtype) {
     case KvCacheDtype::kF32:
     case KvCacheDtype::kF16:
-    case KvCacheDtype::kBf16: return granularity == ScaleGranularity::kNone;
+    case KvCacheDtype::kBf16:
+      return granularity == ScaleGranularity::kNone;
     case KvCacheDtype::kFp8E4m3:
-    case KvCacheDtype::kFp8E5m2: return true;
+    case KvCacheDtype::kFp8E5m2:
+      return true;
     case KvCacheDtype::kInt8:
-    case KvCacheDtype::kInt4: return granularity != ScaleGranularity::kNone;
-    case KvCacheDtype::kInt4Asym: return IsDynamic(granularity);
+    case KvCacheDtype::kInt4:
+      return granularity != ScaleGranularity::kNone;
+    case KvCacheDtype::kInt4Asym:
+      return IsDynamic(granularity);
   }
   CHECK(false);
   return false;
 }
 
 std::string GranularityText(const KvSideSpec& side) {
-  if (side.granularity == ScaleGranularity::kPerGroup) return fmt::format("per_group:{}", side.group_size);
+  if (side.granularity == ScaleGranularity::kPerGroup) {
+    return fmt::format("per_group:{}", side.group_size);
+  }
   return std::string(Name(side.granularity));
 }
 
@@ -67,16 +73,18 @@ std::string SupportedGranularities(KvCacheDtype dtype) {
 // What can be said about a side without knowing the head size.
 Status ValidateSide(const KvSideSpec& side) {
   if (!Supports(side.dtype, side.granularity)) {
-    return Fail(ErrorCode::kUnsupported, "{} has no scale granularity {}: it takes {}", Name(side.dtype),
-                Name(side.granularity), SupportedGranularities(side.dtype));
+    return Fail(ErrorCode::kUnsupported, "{} has no scale granularity {}: it takes {}",
+                Name(side.dtype), Name(side.granularity), SupportedGranularities(side.dtype));
   }
   if (side.granularity != ScaleGranularity::kPerGroup) {
     if (side.group_size == 0) return {};
-    return Fail(ErrorCode::kInvalidArgument, "a group size ({}) goes with per_group only, not with {}", side.group_size,
+    return Fail(ErrorCode::kInvalidArgument,
+                "a group size ({}) goes with per_group only, not with {}", side.group_size,
                 Name(side.granularity));
   }
   if (!Contains(kGroupSizes, side.group_size)) {
-    return Fail(ErrorCode::kUnsupported, "scale groups of {} channels are not supported: 32, 64 or 128 are",
+    return Fail(ErrorCode::kUnsupported,
+                "scale groups of {} channels are not supported: 32, 64 or 128 are",
                 side.group_size);
   }
   return {};
@@ -100,17 +108,20 @@ Result<KvSideSpec> ParseGranularity(std::string_view text, KvCacheDtype dtype) {
     const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, side.group_size);
     if (error == std::errc{} && stop == end) return side;
   }
-  return Fail(ErrorCode::kInvalidArgument, "unknown scale granularity '{}': {} takes {}", text, Name(dtype),
-              SupportedGranularities(dtype));
+  return Fail(ErrorCode::kInvalidArgument, "unknown scale granularity '{}': {} takes {}", text,
+              Name(dtype), SupportedGranularities(dtype));
 }
 
 // "a/b" -> {a, b}; "a" -> {a, a}.
-Result<std::pair<std::string_view, std::string_view>> SplitKv(std::string_view text, std::string_view what) {
+Result<std::pair<std::string_view, std::string_view>> SplitKv(std::string_view text,
+                                                              std::string_view what) {
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) return std::pair{text, text};
   const std::pair parts{text.substr(0, slash), text.substr(slash + 1)};
-  if (parts.first.empty() || parts.second.empty() || parts.second.find('/') != std::string_view::npos) {
-    return Fail(ErrorCode::kInvalidArgument, "{} '{}': want one for both, or K/V as in int8/int4", what, text);
+  if (parts.first.empty() || parts.second.empty() ||
+      parts.second.find('/') != std::string_view::npos) {
+    return Fail(ErrorCode::kInvalidArgument, "{} '{}': want one for both, or K/V as in int8/int4",
+                what, text);
   }
   return parts;
 }
@@ -118,19 +129,24 @@ Result<std::pair<std::string_view, std::string_view>> SplitKv(std::string_view t
 Result<KvCacheDtype> ParseDtypeWithNotes(std::string_view text, std::vector<std::string>* notes) {
   std::string note;
   TQ_ASSIGN_OR_RETURN(const KvCacheDtype dtype, ParseKvCacheDtype(text, &note));
-  if (notes != nullptr && !note.empty() && (notes->empty() || notes->back() != note)) notes->push_back(note);
+  if (notes != nullptr && !note.empty() && (notes->empty() || notes->back() != note)) {
+    notes->push_back(note);
+  }
   return dtype;
 }
 
 size_t NumStaticScales(const KvCacheSpec& spec, ScaleGranularity granularity) {
   switch (granularity) {
-    case ScaleGranularity::kPerTensor: return 1;
-    case ScaleGranularity::kPerHead: return static_cast<size_t>(spec.num_kv_heads);
+    case ScaleGranularity::kPerTensor:
+      return 1;
+    case ScaleGranularity::kPerHead:
+      return static_cast<size_t>(spec.num_kv_heads);
     case ScaleGranularity::kPerChannel:
       return static_cast<size_t>(spec.num_kv_heads) * static_cast<size_t>(spec.head_dim);
     case ScaleGranularity::kNone:
     case ScaleGranularity::kPerTokenHead:
-    case ScaleGranularity::kPerGroup: return 0;
+    case ScaleGranularity::kPerGroup:
+      return 0;
   }
   CHECK(false);
   return 0;
@@ -140,12 +156,13 @@ Status ValidateScalesOfSide(const KvCacheSpec& spec, KvSide side, std::span<cons
   const ScaleGranularity granularity = (side == KvSide::kKey ? spec.k : spec.v).granularity;
   const size_t wanted = NumStaticScales(spec, granularity);
   if (scales.size() != wanted) {
-    return Fail(ErrorCode::kInvalidArgument, "{} static {} scales given, {} needs {}", scales.size(), Name(side),
-                Name(granularity), wanted);
+    return Fail(ErrorCode::kInvalidArgument, "{} static {} scales given, {} needs {}",
+                scales.size(), Name(side), Name(granularity), wanted);
   }
   for (size_t i = 0; i < scales.size(); ++i) {
     if (scales[i] >= 0x1p-126f && scales[i] <= 0x1p126f) continue;
-    return Fail(ErrorCode::kInvalidArgument, "static {} scale {} is {}: want a positive number within 2^-126 and 2^126",
+    return Fail(ErrorCode::kInvalidArgument,
+                "static {} scale {} is {}: want a positive number within 2^-126 and 2^126",
                 Name(side), i, scales[i]);
   }
   return {};
@@ -155,19 +172,23 @@ Status ValidateScalesOfSide(const KvCacheSpec& spec, KvSide side, std::span<cons
 
 Status KvCacheSpec::Validate() const {
   if (num_kv_heads < 1 || num_kv_heads > kMaxKvHeads) {
-    return Fail(ErrorCode::kInvalidArgument, "{} KV heads: want 1 to {}", num_kv_heads, kMaxKvHeads);
+    return Fail(ErrorCode::kInvalidArgument, "{} KV heads: want 1 to {}", num_kv_heads,
+                kMaxKvHeads);
   }
   if (head_dim < 16 || head_dim > kMaxHeadDimOfSpec || head_dim % 16 != 0) {
-    return Fail(ErrorCode::kUnsupported, "heads of {} channels are not supported: multiples of 16 up to {} are", head_dim,
+    return Fail(ErrorCode::kUnsupported,
+                "heads of {} channels are not supported: multiples of 16 up to {} are", head_dim,
                 kMaxHeadDimOfSpec);
   }
   if (!Contains(kBlockSizes, block_size)) {
-    return Fail(ErrorCode::kUnsupported, "blocks of {} tokens are not supported: 16, 32, 64, 128 or 256 are", block_size);
+    return Fail(ErrorCode::kUnsupported,
+                "blocks of {} tokens are not supported: 16, 32, 64, 128 or 256 are", block_size);
   }
   for (const KvSideSpec* side : {&k, &v}) {
     TQ_RETURN_IF_ERROR(ValidateSide(*side));
     if (side->granularity == ScaleGranularity::kPerGroup && head_dim % side->group_size != 0) {
-      return Fail(ErrorCode::kUnsupported, "scale groups of {} channels do not divide the head of {}", side->group_size,
+      return Fail(ErrorCode::kUnsupported,
+                  "scale groups of {} channels do not divide the head of {}", side->group_size,
                   head_dim);
     }
   }
@@ -185,8 +206,9 @@ double KvCacheSpec::BitsPerValue() const {
 
 std::string KvCacheSpec::ToString() const {
   const std::string k_granularity = GranularityText(k), v_granularity = GranularityText(v);
-  return fmt::format("{}/{} {}", turboquant::Name(k.dtype), turboquant::Name(v.dtype),
-                     k_granularity == v_granularity ? k_granularity : k_granularity + "/" + v_granularity);
+  return fmt::format(
+      "{}/{} {}", turboquant::Name(k.dtype), turboquant::Name(v.dtype),
+      k_granularity == v_granularity ? k_granularity : k_granularity + "/" + v_granularity);
 }
 
 ScaleGranularity DefaultGranularity(KvCacheDtype dtype) {
@@ -195,16 +217,19 @@ ScaleGranularity DefaultGranularity(KvCacheDtype dtype) {
     case KvCacheDtype::kF16:
     case KvCacheDtype::kBf16:
     case KvCacheDtype::kFp8E4m3:
-    case KvCacheDtype::kFp8E5m2: return ScaleGranularity::kNone;
+    case KvCacheDtype::kFp8E5m2:
+      return ScaleGranularity::kNone;
     case KvCacheDtype::kInt8:
     case KvCacheDtype::kInt4:
-    case KvCacheDtype::kInt4Asym: return ScaleGranularity::kPerTokenHead;
+    case KvCacheDtype::kInt4Asym:
+      return ScaleGranularity::kPerTokenHead;
   }
   CHECK(false);
   return ScaleGranularity::kNone;
 }
 
-Result<KvSidePair> ParseKvFormat(std::string_view dtype, std::string_view granularity, std::vector<std::string>* notes) {
+Result<KvSidePair> ParseKvFormat(std::string_view dtype, std::string_view granularity,
+                                 std::vector<std::string>* notes) {
   TQ_ASSIGN_OR_RETURN(const auto dtypes, SplitKv(dtype, "KV cache format"));
   TQ_ASSIGN_OR_RETURN(auto granularities, SplitKv(granularity, "scale granularity"));
   TQ_ASSIGN_OR_RETURN(const KvCacheDtype k, ParseDtypeWithNotes(dtypes.first, notes));
@@ -226,17 +251,23 @@ Status ValidateStaticScales(const KvCacheSpec& spec, const KvStaticScales& scale
   return ValidateScalesOfSide(spec, KvSide::kValue, scales.v);
 }
 
-HeadScales ScalesOfHead(const KvSideSpec& side, const std::vector<float>& scales, int head, int head_dim) {
+HeadScales ScalesOfHead(const KvSideSpec& side, const std::vector<float>& scales, int head,
+                        int head_dim) {
   const size_t index = static_cast<size_t>(head);
   switch (side.granularity) {
-    case ScaleGranularity::kPerTensor: CHECK_EQ(scales.size(), size_t{1}); return {.head = scales[0]};
-    case ScaleGranularity::kPerHead: CHECK_LT(index, scales.size()); return {.head = scales[index]};
+    case ScaleGranularity::kPerTensor:
+      CHECK_EQ(scales.size(), size_t{1});
+      return {.head = scales[0]};
+    case ScaleGranularity::kPerHead:
+      CHECK_LT(index, scales.size());
+      return {.head = scales[index]};
     case ScaleGranularity::kPerChannel:
       CHECK_LE((index + 1) * static_cast<size_t>(head_dim), scales.size());
       return {.channels = scales.data() + index * static_cast<size_t>(head_dim)};
     case ScaleGranularity::kNone:
     case ScaleGranularity::kPerTokenHead:
-    case ScaleGranularity::kPerGroup: return {};
+    case ScaleGranularity::kPerGroup:
+      return {};
   }
   CHECK(false);
   return {};

@@ -1,19 +1,22 @@
 // What one layer of the cache stores, and the byte layout of its blocks (docs/formats/block.md).
 //
-// A block holds block_size tokens of one layer. It is num_kv_heads runs of equal length, one per KV head:
+// A block holds block_size tokens of one layer. It is num_kv_heads runs of equal length, one per KV
+// head:
 //
 //   [K scales | V scales | K zero points | V zero points | pad to 64][K lines][V lines]
 //
-// Scales and zero points are f16, [num_groups][block_size] each, present for dynamic granularities only (zero points for
-// int4_asym only). A line is 64 bytes = 16 lanes of 4 bytes; a lane holds e = 32 / CodeBits codes along the axis that the
-// attention product sums over:
-//   K: lane = token,   e codes = consecutive channels: [block_size/16][head_dim/e][16 tokens][e channels]
-//   V: lane = channel, e codes = consecutive tokens:   [block_size/e][head_dim/16][16 channels][e tokens]
-// For 4-bit codes a line carries two 8-bit-style lines as planes (low nibble first): for K the low nibble of byte
-// [token][i] is channel 8*g + i and the high nibble channel 8*g + 4 + i (g = line of the 16-token group); for V the low
-// nibble of byte [channel][i] is token 8*g + i, the high nibble token 8*g + 4 + i.
-// int8 K codes are stored biased, u8 = code + 128; int8 V codes are stored as s8. int4 codes are stored as code + 8 on
-// both sides; int4_asym codes 0..15 as they are. Codes of more than one byte and f16 scales are little endian.
+// Scales and zero points are f16, [num_groups][block_size] each, present for dynamic granularities
+// only (zero points for int4_asym only). A line is 64 bytes = 16 lanes of 4 bytes; a lane holds
+// e = 32 / CodeBits codes along the axis that the attention product sums over:
+//   K: lane = token,   codes = e consecutive channels: [block_size/16][head_dim/e][16 tokens][e]
+//   V: lane = channel, codes = e consecutive tokens:   [block_size/e][head_dim/16][16 channels][e]
+// For 4-bit codes a line carries two 8-bit-style lines as planes (low nibble first): for K the low
+// nibble of byte [token][i] is channel 8*g + i and the high nibble channel 8*g + 4 + i (g = line of
+// the 16-token group); for V the low nibble of byte [channel][i] is token 8*g + i, the high nibble
+// token 8*g + 4 + i.
+// int8 K codes are stored biased, u8 = code + 128; int8 V codes are stored as s8. int4 codes are
+// stored as code + 8 on both sides; int4_asym codes 0..15 as they are. Codes of more than one byte
+// and f16 scales are little endian.
 #ifndef TURBOQUANT_CODEC_KV_CACHE_SPEC_H_
 #define TURBOQUANT_CODEC_KV_CACHE_SPEC_H_
 
@@ -35,7 +38,9 @@ struct KvSideSpec {
   int group_size = 0;  // channels that share a scale; only for kPerGroup
 
   // Channels under one scale: group_size, or head_dim where a scale covers the head.
-  constexpr int ChannelsPerScale(int head_dim) const { return granularity == ScaleGranularity::kPerGroup ? group_size : head_dim; }
+  constexpr int ChannelsPerScale(int head_dim) const {
+    return granularity == ScaleGranularity::kPerGroup ? group_size : head_dim;
+  }
   // Scales stored per token and head in the block: 0 where none is.
   constexpr int ScalesPerToken(int head_dim) const {
     return IsDynamic(granularity) ? head_dim / ChannelsPerScale(head_dim) : 0;
@@ -51,7 +56,8 @@ struct KvCacheSpec {
   int head_dim = 0;
   int block_size = 64;  // tokens per block: 16, 32, 64, 128 or 256
 
-  // kUnsupported or kInvalidArgument with the reason and what is supported. Everything below CHECKs or assumes a valid spec.
+  // kUnsupported or kInvalidArgument with the reason and what is supported. Everything below CHECKs
+  // or assumes a valid spec.
   [[nodiscard]] Status Validate() const;
   size_t BytesPerBlock() const;
   double BytesPerToken() const { return static_cast<double>(BytesPerBlock()) / block_size; }
@@ -69,39 +75,45 @@ struct KvBlockLayout {
   explicit constexpr KvBlockLayout(const KvCacheSpec& spec);
 };
 
-// The granularity that a format has if none is asked for: per_token_head for int8, int4 and int4_asym, none otherwise.
+// The granularity that a format has if none is asked for: per_token_head for int8, int4 and
+// int4_asym, none otherwise.
 ScaleGranularity DefaultGranularity(KvCacheDtype dtype);
 
-// "int8", "int8/int4", with "--kv-scale-granularity" text ("per_token_head", "per_group:64", K and V apart with '/',
-// empty = the format's default). One granularity for both sides passes over a side whose format has no scales (f32, f16,
-// bf16). Returns the K and V side; notes (may be null) collects what aliases mapped to. What depends on the head size is
-// left to KvCacheSpec::Validate.
+// "int8", "int8/int4", with "--kv-scale-granularity" text ("per_token_head", "per_group:64", K and
+// V apart with '/', empty = the format's default). One granularity for both sides passes over a
+// side whose format has no scales (f32, f16, bf16). Returns the K and V side; notes (may be null)
+// collects what aliases mapped to. What depends on the head size is left to KvCacheSpec::Validate.
 struct KvSidePair {
   KvSideSpec k, v;
 };
-Result<KvSidePair> ParseKvFormat(std::string_view dtype, std::string_view granularity, std::vector<std::string>* notes);
+Result<KvSidePair> ParseKvFormat(std::string_view dtype, std::string_view granularity,
+                                 std::vector<std::string>* notes);
 
 // Static scales of one layer, for granularities that keep none in the block. x ~ scale * code.
 struct KvStaticScales {
-  std::vector<float> k;  // kPerTensor [1], kPerHead [num_kv_heads], kPerChannel [num_kv_heads][head_dim]; else empty
-  std::vector<float> v;
+  // kPerTensor [1], kPerHead [num_kv_heads], kPerChannel [num_kv_heads][head_dim]; else empty
+  std::vector<float> k, v;
 };
 
-// kInvalidArgument unless each side has the number of scales that its granularity wants, every one within
-// [2^-126, 2^126], so that its inverse is a normal number too.
+// kInvalidArgument unless each side has the number of scales that its granularity wants, every one
+// within [2^-126, 2^126], so that its inverse is a normal number too.
 [[nodiscard]] Status ValidateStaticScales(const KvCacheSpec& spec, const KvStaticScales& scales);
 
-// Scale for the values of one KV head as the codecs and kernels take it. {1, null} where `side` has no static scale.
+// Scale for the values of one KV head as the codecs and kernels take it. {1, null} where `side` has
+// no static scale.
 struct HeadScales {
-  float head = 1.0f;               // factor for the whole head
+  float head = 1.0f;                // factor for the whole head
   const float* channels = nullptr;  // [head_dim] factors, or null
 };
-HeadScales ScalesOfHead(const KvSideSpec& side, const std::vector<float>& scales, int head, int head_dim);
+HeadScales ScalesOfHead(const KvSideSpec& side, const std::vector<float>& scales, int head,
+                        int head_dim);
 
 constexpr KvBlockLayout::KvBlockLayout(const KvCacheSpec& spec) {
   const size_t tokens = static_cast<size_t>(spec.block_size);
-  const size_t k_scale_bytes = 2 * tokens * static_cast<size_t>(spec.k.ScalesPerToken(spec.head_dim));
-  const size_t v_scale_bytes = 2 * tokens * static_cast<size_t>(spec.v.ScalesPerToken(spec.head_dim));
+  const size_t k_scale_bytes =
+      2 * tokens * static_cast<size_t>(spec.k.ScalesPerToken(spec.head_dim));
+  const size_t v_scale_bytes =
+      2 * tokens * static_cast<size_t>(spec.v.ScalesPerToken(spec.head_dim));
   const size_t codes = tokens * static_cast<size_t>(spec.head_dim);
   v_scales = k_scales + k_scale_bytes;
   k_zero_points = v_scales + v_scale_bytes;

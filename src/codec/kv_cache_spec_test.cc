@@ -11,10 +11,15 @@
 namespace turboquant {
 namespace {
 
-KvCacheSpec MakeSpec(std::string_view dtype, std::string_view granularity, int num_kv_heads, int head_dim, int block_size) {
+KvCacheSpec MakeSpec(std::string_view dtype, std::string_view granularity, int num_kv_heads,
+                     int head_dim, int block_size) {
   const auto pair = ParseKvFormat(dtype, granularity, nullptr);
   EXPECT_TRUE(pair) << pair.error().message;
-  return {.k = pair->k, .v = pair->v, .num_kv_heads = num_kv_heads, .head_dim = head_dim, .block_size = block_size};
+  return {.k = pair->k,
+          .v = pair->v,
+          .num_kv_heads = num_kv_heads,
+          .head_dim = head_dim,
+          .block_size = block_size};
 }
 
 TEST(KvCacheSpecTest, EveryHeadAndBlockSizeIsAccepted) {
@@ -35,9 +40,10 @@ TEST(KvCacheSpecTest, CombinationsThatExist) {
     const bool fp8 = dtype == KvCacheDtype::kFp8E4m3 || dtype == KvCacheDtype::kFp8E5m2;
     const bool asym = dtype == KvCacheDtype::kInt4Asym;
     for (const auto& [text, exists] :
-         {std::pair{"none", plain || fp8}, std::pair{"per_tensor", !plain && !asym}, std::pair{"per_head", !plain && !asym},
-          std::pair{"per_channel", !plain && !asym}, std::pair{"per_token_head", !plain},
-          std::pair{"per_group:32", !plain}, std::pair{"per_group:64", !plain}, std::pair{"per_group:128", !plain}}) {
+         {std::pair{"none", plain || fp8}, std::pair{"per_tensor", !plain && !asym},
+          std::pair{"per_head", !plain && !asym}, std::pair{"per_channel", !plain && !asym},
+          std::pair{"per_token_head", !plain}, std::pair{"per_group:32", !plain},
+          std::pair{"per_group:64", !plain}, std::pair{"per_group:128", !plain}}) {
       const auto pair = ParseKvFormat(Name(dtype), text, nullptr);
       ASSERT_EQ(pair.has_value(), exists) << Name(dtype) << " " << text;
       if (!exists) {
@@ -71,8 +77,9 @@ TEST(KvCacheSpecTest, BadSpecsAreRefusedWithTheReason) {
   expect_error([](KvCacheSpec& s) { s.head_dim = 80; }, "do not divide the head of 80");
   expect_error([](KvCacheSpec& s) { s.v.group_size = 16; }, "groups of 16 channels");
   expect_error([](KvCacheSpec& s) { s.v.group_size = 0; }, "groups of 0 channels");
-  expect_error([](KvCacheSpec& s) { s.k = {.granularity = ScaleGranularity::kPerHead, .group_size = 32}; },
-               "goes with per_group only");
+  expect_error(
+      [](KvCacheSpec& s) { s.k = {.granularity = ScaleGranularity::kPerHead, .group_size = 32}; },
+      "goes with per_group only");
   expect_error([](KvCacheSpec& s) { s.v = {.dtype = KvCacheDtype::kF16}; },
                "f16 has no scale granularity per_token_head: it takes none");
   expect_error(
@@ -84,10 +91,12 @@ TEST(KvCacheSpecTest, BadSpecsAreRefusedWithTheReason) {
 
 TEST(ParseKvFormatTest, DefaultsAndSides) {
   for (const auto& [dtype, granularity, text] :
-       {std::tuple{"int8", "", "int8/int8 per_token_head"}, std::tuple{"fp8_e4m3", "", "fp8_e4m3/fp8_e4m3 none"},
-        std::tuple{"f16", "", "f16/f16 none"}, std::tuple{"int8/int4", "", "int8/int4 per_token_head"},
+       {std::tuple{"int8", "", "int8/int8 per_token_head"},
+        std::tuple{"fp8_e4m3", "", "fp8_e4m3/fp8_e4m3 none"}, std::tuple{"f16", "", "f16/f16 none"},
+        std::tuple{"int8/int4", "", "int8/int4 per_token_head"},
         std::tuple{"int8/int4", "per_group:32", "int8/int4 per_group:32"},
-        std::tuple{"int8/int4", "per_token_head/per_group:64", "int8/int4 per_token_head/per_group:64"},
+        std::tuple{"int8/int4", "per_token_head/per_group:64",
+                   "int8/int4 per_token_head/per_group:64"},
         std::tuple{"int8/f16", "per_head", "int8/f16 per_head/none"},
         std::tuple{"f16/int8", "per_head", "f16/int8 none/per_head"},
         std::tuple{"f16/int8", "none/per_channel", "f16/int8 none/per_channel"},
@@ -113,10 +122,14 @@ TEST(ParseKvFormatTest, RefusesWithTheReason) {
   for (const auto& [dtype, granularity, part] :
        {std::tuple{"", "", "unknown KV cache format ''"}, std::tuple{"int8/", "", "'int8/'"},
         std::tuple{"/int8", "", "'/int8'"}, std::tuple{"int8/int8/int8", "", "want one for both"},
-        std::tuple{"int9", "", "'int9'"}, std::tuple{"int8", "per_token", "unknown scale granularity 'per_token'"},
-        std::tuple{"int8", "per_group", "per_group:32|64|128"}, std::tuple{"int8", "per_group:", "'per_group:'"},
-        std::tuple{"int8", "per_group:64x", "'per_group:64x'"}, std::tuple{"int8", "per_head:64", "'per_head:64'"},
-        std::tuple{"int8", "per_group:48", "groups of 48"}, std::tuple{"int8", "per_group:-32", "groups of -32"},
+        std::tuple{"int9", "", "'int9'"},
+        std::tuple{"int8", "per_token", "unknown scale granularity 'per_token'"},
+        std::tuple{"int8", "per_group", "per_group:32|64|128"},
+        std::tuple{"int8", "per_group:", "'per_group:'"},
+        std::tuple{"int8", "per_group:64x", "'per_group:64x'"},
+        std::tuple{"int8", "per_head:64", "'per_head:64'"},
+        std::tuple{"int8", "per_group:48", "groups of 48"},
+        std::tuple{"int8", "per_group:-32", "groups of -32"},
         std::tuple{"f16", "per_head", "f16 has no scale granularity per_head"},
         std::tuple{"f16/int8", "per_head/per_head", "f16 has no scale granularity per_head"},
         std::tuple{"int8", "none", "int8 has no scale granularity none"},
@@ -127,7 +140,8 @@ TEST(ParseKvFormatTest, RefusesWithTheReason) {
   }
 }
 
-// Worked by hand from docs/formats/block.md, for one head of 64 and 64 tokens: scales 2 bytes, lines CodeBits / 8.
+// Worked by hand from docs/formats/block.md, for one head of 64 and 64 tokens: scales 2 bytes,
+// lines CodeBits / 8.
 TEST(KvBlockLayoutTest, OffsetsByHand) {
   const KvBlockLayout int8(MakeSpec("int8", "", 3, 64, 64));
   EXPECT_EQ(int8.k_scales, 0u);
@@ -160,9 +174,11 @@ TEST(KvCacheSpecTest, BytesAndBits) {
   EXPECT_DOUBLE_EQ(MakeSpec("fp8_e5m2", "", 3, 64, 64).BitsPerValue(), 8.0);
   EXPECT_DOUBLE_EQ(MakeSpec("int8/int4", "", 3, 64, 64).BitsPerValue(), 6.25);
   EXPECT_DOUBLE_EQ(MakeSpec("f32", "", 3, 64, 64).BitsPerValue(), 32.0);
-  // Padding counts: one head of 80 and 16 tokens has 64 bytes of scales; one of K only has 32, padded to 64.
+  // Padding counts: one head of 80 and 16 tokens has 64 bytes of scales; one of K only has 32,
+  // padded to 64.
   EXPECT_DOUBLE_EQ(MakeSpec("int8", "", 1, 80, 16).BitsPerValue(), 8.0 + 8.0 * 64 / (2 * 80 * 16));
-  EXPECT_DOUBLE_EQ(MakeSpec("int8/f16", "", 1, 80, 16).BitsPerValue(), 12.0 + 8.0 * 64 / (2 * 80 * 16));
+  EXPECT_DOUBLE_EQ(MakeSpec("int8/f16", "", 1, 80, 16).BitsPerValue(),
+                   12.0 + 8.0 * 64 / (2 * 80 * 16));
 }
 
 TEST(StaticScalesTest, OfHead) {
@@ -192,7 +208,8 @@ TEST(StaticScalesTest, Validate) {
     scales.v[17] = bad;
     const Status status = ValidateStaticScales(spec, scales);
     ASSERT_FALSE(status) << bad;
-    EXPECT_NE(status.error().message.find("static V scale 17"), std::string::npos) << status.error().message;
+    EXPECT_NE(status.error().message.find("static V scale 17"), std::string::npos)
+        << status.error().message;
   }
 }
 

@@ -35,14 +35,19 @@ CodeScale StaticScale(const KvSideSpec& spec, const HeadScales& scales, int chan
 // f16 scale (and zero point) of a group of values.
 AsymScale FitGroup(KvCacheDtype dtype, std::span<const float> group) {
   switch (dtype) {
-    case KvCacheDtype::kInt8: return {.scale = SymmetricScale(FiniteAmax(group), kInt8MaxCode), .zero_point = 0};
-    case KvCacheDtype::kInt4: return {.scale = SymmetricScale(FiniteAmax(group), kInt4MaxCode), .zero_point = 0};
+    case KvCacheDtype::kInt8:
+      return {.scale = SymmetricScale(FiniteAmax(group), kInt8MaxCode), .zero_point = 0};
+    case KvCacheDtype::kInt4:
+      return {.scale = SymmetricScale(FiniteAmax(group), kInt4MaxCode), .zero_point = 0};
     case KvCacheDtype::kFp8E4m3:
-    case KvCacheDtype::kFp8E5m2: return {.scale = SymmetricScale(FiniteAmax(group), MaxFp8(dtype)), .zero_point = 0};
-    case KvCacheDtype::kInt4Asym: return FitInt4Asym(group);
+    case KvCacheDtype::kFp8E5m2:
+      return {.scale = SymmetricScale(FiniteAmax(group), MaxFp8(dtype)), .zero_point = 0};
+    case KvCacheDtype::kInt4Asym:
+      return FitInt4Asym(group);
     case KvCacheDtype::kF32:
     case KvCacheDtype::kF16:
-    case KvCacheDtype::kBf16: break;
+    case KvCacheDtype::kBf16:
+      break;
   }
   CHECK(false);
   return {};
@@ -51,14 +56,21 @@ AsymScale FitGroup(KvCacheDtype dtype, std::span<const float> group) {
 // Bits as they are stored, in the low CodeBits.
 uint32_t EncodeValue(KvCacheDtype dtype, KvSide side, float x, const CodeScale& scale) {
   switch (dtype) {
-    case KvCacheDtype::kF32: return std::bit_cast<uint32_t>(x);
-    case KvCacheDtype::kF16: return FloatToHalf(x);
-    case KvCacheDtype::kBf16: return FloatToBf16(x);
-    case KvCacheDtype::kInt8: return StoredInt8(side, QuantizeInt8(x, scale.inv_scale));
+    case KvCacheDtype::kF32:
+      return std::bit_cast<uint32_t>(x);
+    case KvCacheDtype::kF16:
+      return FloatToHalf(x);
+    case KvCacheDtype::kBf16:
+      return FloatToBf16(x);
+    case KvCacheDtype::kInt8:
+      return StoredInt8(side, QuantizeInt8(x, scale.inv_scale));
     case KvCacheDtype::kFp8E4m3:
-    case KvCacheDtype::kFp8E5m2: return QuantizeFp8(dtype, x, scale.inv_scale);
-    case KvCacheDtype::kInt4: return NibbleOfInt4(QuantizeInt4(x, scale.inv_scale));
-    case KvCacheDtype::kInt4Asym: return QuantizeInt4Asym(x, scale.inv_scale, scale.zero_point);
+    case KvCacheDtype::kFp8E5m2:
+      return QuantizeFp8(dtype, x, scale.inv_scale);
+    case KvCacheDtype::kInt4:
+      return NibbleOfInt4(QuantizeInt4(x, scale.inv_scale));
+    case KvCacheDtype::kInt4Asym:
+      return QuantizeInt4Asym(x, scale.inv_scale, scale.zero_point);
   }
   CHECK(false);
   return 0;
@@ -66,14 +78,21 @@ uint32_t EncodeValue(KvCacheDtype dtype, KvSide side, float x, const CodeScale& 
 
 float DecodeValue(KvCacheDtype dtype, KvSide side, uint32_t bits, const CodeScale& scale) {
   switch (dtype) {
-    case KvCacheDtype::kF32: return std::bit_cast<float>(bits);
-    case KvCacheDtype::kF16: return HalfToFloat(static_cast<uint16_t>(bits));
-    case KvCacheDtype::kBf16: return Bf16ToFloat(static_cast<uint16_t>(bits));
-    case KvCacheDtype::kInt8: return DequantizeInt8(CodeOfStoredInt8(side, static_cast<uint8_t>(bits)), scale.scale);
+    case KvCacheDtype::kF32:
+      return std::bit_cast<float>(bits);
+    case KvCacheDtype::kF16:
+      return HalfToFloat(static_cast<uint16_t>(bits));
+    case KvCacheDtype::kBf16:
+      return Bf16ToFloat(static_cast<uint16_t>(bits));
+    case KvCacheDtype::kInt8:
+      return DequantizeInt8(CodeOfStoredInt8(side, static_cast<uint8_t>(bits)), scale.scale);
     case KvCacheDtype::kFp8E4m3:
-    case KvCacheDtype::kFp8E5m2: return DequantizeFp8(dtype, static_cast<uint8_t>(bits), scale.scale);
-    case KvCacheDtype::kInt4: return DequantizeInt4(Int4OfNibble(static_cast<uint8_t>(bits)), scale.scale);
-    case KvCacheDtype::kInt4Asym: return DequantizeInt4Asym(static_cast<uint8_t>(bits), scale.scale, scale.zero_point);
+    case KvCacheDtype::kFp8E5m2:
+      return DequantizeFp8(dtype, static_cast<uint8_t>(bits), scale.scale);
+    case KvCacheDtype::kInt4:
+      return DequantizeInt4(Int4OfNibble(static_cast<uint8_t>(bits)), scale.scale);
+    case KvCacheDtype::kInt4Asym:
+      return DequantizeInt4Asym(static_cast<uint8_t>(bits), scale.scale, scale.zero_point);
   }
   CHECK(false);
   return 0;
@@ -89,12 +108,16 @@ bool IsEndCode(KvCacheDtype dtype, KvSide side, uint32_t bits) {
       const int code = Int4OfNibble(static_cast<uint8_t>(bits));
       return code == kInt4MaxCode || code == -kInt4MaxCode;
     }
-    case KvCacheDtype::kInt4Asym: return bits == 0 || bits == kInt4AsymMaxCode;
-    case KvCacheDtype::kFp8E4m3: return (bits & 0x7F) == kMaxFp8E4m3Code;
-    case KvCacheDtype::kFp8E5m2: return (bits & 0x7F) == kMaxFp8E5m2Code;
+    case KvCacheDtype::kInt4Asym:
+      return bits == 0 || bits == kInt4AsymMaxCode;
+    case KvCacheDtype::kFp8E4m3:
+      return (bits & 0x7F) == kMaxFp8E4m3Code;
+    case KvCacheDtype::kFp8E5m2:
+      return (bits & 0x7F) == kMaxFp8E5m2Code;
     case KvCacheDtype::kF32:
     case KvCacheDtype::kF16:
-    case KvCacheDtype::kBf16: return false;
+    case KvCacheDtype::kBf16:
+      return false;
   }
   CHECK(false);
   return false;
@@ -106,13 +129,17 @@ void StoreBits(uint8_t* lines, KvCacheDtype dtype, const CodeAddress& address, u
     lines[address.byte] = static_cast<uint8_t>(keep | (bits << address.shift));
     return;
   }
-  for (int i = 0; i < CodeBits(dtype) / 8; ++i) lines[address.byte + static_cast<size_t>(i)] = static_cast<uint8_t>(bits >> (8 * i));
+  for (int i = 0; i < CodeBits(dtype) / 8; ++i) {
+    lines[address.byte + static_cast<size_t>(i)] = static_cast<uint8_t>(bits >> (8 * i));
+  }
 }
 
 uint32_t LoadBits(const uint8_t* lines, KvCacheDtype dtype, const CodeAddress& address) {
   if (CodeBits(dtype) == 4) return (lines[address.byte] >> address.shift) & 0xFu;
   uint32_t bits = 0;
-  for (int i = 0; i < CodeBits(dtype) / 8; ++i) bits |= static_cast<uint32_t>(lines[address.byte + static_cast<size_t>(i)]) << (8 * i);
+  for (int i = 0; i < CodeBits(dtype) / 8; ++i) {
+    bits |= static_cast<uint32_t>(lines[address.byte + static_cast<size_t>(i)]) << (8 * i);
+  }
   return bits;
 }
 
@@ -139,7 +166,9 @@ CodeAddress AddressOf(KvCacheDtype dtype, const TileShape& shape, int token, int
     within = token % codes_per_lane;
   }
   const size_t lane_byte = static_cast<size_t>(line) * 64 + static_cast<size_t>(lane) * 4;
-  if (CodeBits(dtype) == 4) return {.byte = lane_byte + static_cast<size_t>(within % 4), .shift = within / 4 * 4};
+  if (CodeBits(dtype) == 4) {
+    return {.byte = lane_byte + static_cast<size_t>(within % 4), .shift = within / 4 * 4};
+  }
   return {.byte = lane_byte + static_cast<size_t>(within * CodeBits(dtype) / 8), .shift = 0};
 }
 
@@ -183,9 +212,10 @@ void DecodeTile(const DecodeArgs& args) {
         scale.scale = HalfToFloat(args.scales[index]);
         if (args.spec.HasZeroPoint()) scale.zero_point = HalfToFloat(args.zero_points[index]);
       }
-      const uint32_t bits = LoadBits(args.lines, dtype, AddressOf(dtype, args.shape, token, channel));
-      args.x[static_cast<size_t>(token) * static_cast<size_t>(head_dim) + static_cast<size_t>(channel)] =
-          DecodeValue(dtype, side, bits, scale);
+      const uint32_t bits =
+          LoadBits(args.lines, dtype, AddressOf(dtype, args.shape, token, channel));
+      args.x[static_cast<size_t>(token) * static_cast<size_t>(head_dim) +
+             static_cast<size_t>(channel)] = DecodeValue(dtype, side, bits, scale);
     }
   }
 }

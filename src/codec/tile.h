@@ -1,27 +1,38 @@
-// Plain encode and decode of one tile: one side (K or V) of one KV head of one block. This is the specification that the
-// encode kernels must equal bit for bit. All arithmetic is IEEE f32, one operation at a time (no fused multiply-add, no
-// reciprocal approximation, subnormals kept), round to nearest even; rint is round half to even; f16() is FloatToHalf.
+// Plain encode and decode of one tile: one side (K or V) of one KV head of one block. This is the
+// specification that the encode kernels must equal bit for bit. All arithmetic is IEEE f32, one
+// operation at a time (no fused multiply-add, no reciprocal approximation, subnormals kept), round
+// to nearest even; rint is round half to even; f16() is FloatToHalf.
 //
-// Scale of one row or group (dynamic granularities); amax, min and max run over the finite values, 0 if there is none:
-//   int8:       scale = f16(min(amax / 127, 65504))                     / is a division, never a product with 1/127
+// Scale of one row or group (dynamic granularities); amax, min and max run over the finite values,
+// 0 if there is none; / is a division, never a product with 1/127:
+//   int8:       scale = f16(min(amax / 127, 65504))
 //   int4:       scale = f16(min(amax / 7, 65504))
-//   fp8_e4m3:   scale = f16(min(amax / 448, 65504))      fp8_e5m2: amax / 57344
-//   int4_asym:  range = max - min;  scale = f16(min(range > 0 ? range / 15 : |min|, 65504))
-//               zero_point = scale > 0 ? f16(clamp((0 - min) / scale, -65504, 65504)) : 0     0 - min: never -0
-//   From here on scale and zero_point mean the f16 values, widened to f32. (A constant group, range = 0, is thus stored
-//   exactly: scale = |min|, zero_point = -1 or 1, code 0.)
+//   fp8_e4m3:   scale = f16(min(amax / 448, 65504))
+//   fp8_e5m2:   scale = f16(min(amax / 57344, 65504))
+//   int4_asym:  range = max - min
+//               scale = f16(min(range > 0 ? range / 15 : |min|, 65504))
+//               zero_point = scale > 0 ? f16(clamp((0 - min) / scale, -65504, 65504)) : 0
+//               (0 - min is never -0)
+// From here on scale and zero_point mean the f16 values, widened to f32. A constant group is thus
+// stored exactly: range = 0, scale = |min|, zero_point = -1 or 1, code 0.
 // Static granularities use the f32 scale given (per channel: channels[c], else head), kNone uses 1.
 //
 //   inv_scale = scale > 0 ? 1 / scale : 0
-//   p = x * inv_scale;  if p is NaN, p = 0                 (x NaN, or x infinite under scale 0)
-//   int8:       code = clamp(rint(p), -127, 127)           int4: clamp(rint(p), -7, 7)
-//   int4_asym:  code = clamp(rint(p + zero_point), 0, 15)  p + zero_point is its own, rounded addition
-//   fp8:        code = nearest FP8 value of clamp(p, -448, 448) or (-57344, 57344), ties to even mantissa; -0 stays -0
+//   p = x * inv_scale;  if p is NaN, p = 0           (x NaN, or x infinite under scale 0)
+//   int8:       code = clamp(rint(p), -127, 127)
+//   int4:       code = clamp(rint(p), -7, 7)
+//   int4_asym:  code = clamp(rint(p + zero_point), 0, 15), the sum rounded by itself
+//   fp8:        code = nearest FP8 value, ties to even mantissa, of p clamped to +-448 or +-57344;
+//               -0 stays -0
 //   f32, f16, bf16: no scale; the conversions of base/half.h, infinities and NaN included
-// So NaN is stored as 0 (int4_asym: the code nearest to 0), +-Inf saturates, a scale that rounds to 0 stores zeros.
+// So NaN is stored as 0 (int4_asym: the code nearest to 0), +-Inf saturates, a scale that rounds to
+// 0 stores zeros.
 //
-// Decoding: int8, int4, fp8: x = scale * code;  int4_asym: x = scale * (code - zero_point), each operation rounded.
-// End codes (saturation watch): |code| = 127 or 7; 0 and 15 for int4_asym; +-448 or +-57344 for fp8; none otherwise.
+// Decoding, each operation rounded:
+//   int8, int4, fp8: x = scale * code          int4_asym: x = scale * (code - zero_point)
+//
+// End codes (saturation watch): |code| = 127 or 7; 0 and 15 for int4_asym; +-448 or +-57344 for
+// fp8; none otherwise.
 #ifndef TURBOQUANT_CODEC_TILE_H_
 #define TURBOQUANT_CODEC_TILE_H_
 
@@ -47,12 +58,12 @@ constexpr size_t LineBytes(KvCacheDtype dtype, const TileShape& shape) {
 struct EncodeArgs {
   TileShape shape;
   KvSideSpec spec;
-  const float* x;           // [num_tokens][head_dim], values already rounded to the exact format
+  const float* x;            // [num_tokens][head_dim], values already rounded to the exact format
   HeadScales static_scales;  // read for static granularities only
-  uint8_t* lines;           // [LineBytes(spec.dtype, shape)], 64-byte aligned; every byte is written
-  uint16_t* scales;         // f16 [num_groups][num_tokens], dynamic granularities only
-  uint16_t* zero_points;    // f16 [num_groups][num_tokens], int4_asym only
-  int64_t* end_codes;       // += number of end codes; may be null
+  uint8_t* lines;            // [LineBytes(dtype, shape)], 64-byte aligned; every byte is written
+  uint16_t* scales;          // f16 [num_groups][num_tokens], dynamic granularities only
+  uint16_t* zero_points;     // f16 [num_groups][num_tokens], int4_asym only
+  int64_t* end_codes;        // += number of end codes; may be null
 };
 void EncodeTile(const EncodeArgs& args);
 
@@ -67,8 +78,8 @@ struct DecodeArgs {
 };
 void DecodeTile(const DecodeArgs& args);
 
-// Position of one code inside the lines of a tile: its first byte (little endian where there are several) and, for 4-bit
-// codes, the shift of its nibble, 0 or 4.
+// Position of one code inside the lines of a tile: its first byte (little endian where there are
+// several) and, for 4-bit codes, the shift of its nibble, 0 or 4.
 struct CodeAddress {
   size_t byte;
   int shift;

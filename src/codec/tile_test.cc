@@ -35,34 +35,51 @@ struct Tile {
 
   Tile(const TileShape& tile_shape, const KvSideSpec& side_spec, std::vector<float> values,
        std::vector<float> statics = {}, uint8_t fill = 0)
-      : shape(tile_shape), spec(side_spec), x(std::move(values)), static_scales(std::move(statics)),
+      : shape(tile_shape),
+        spec(side_spec),
+        x(std::move(values)),
+        static_scales(std::move(statics)),
         lines(LineBytes(side_spec.dtype, tile_shape)),
-        scales(static_cast<size_t>(side_spec.ScalesPerToken(tile_shape.head_dim) * tile_shape.num_tokens), fill),
+        scales(static_cast<size_t>(side_spec.ScalesPerToken(tile_shape.head_dim) *
+                                   tile_shape.num_tokens),
+               fill),
         zero_points(side_spec.HasZeroPoint() ? scales.size() : 0, fill) {
     std::ranges::fill(lines.span(), fill);
-    EncodeTile({.shape = shape, .spec = spec, .x = x.data(), .static_scales = Static(), .lines = lines.data(),
-                .scales = scales.data(), .zero_points = zero_points.data(), .end_codes = &end_codes});
+    EncodeTile({.shape = shape,
+                .spec = spec,
+                .x = x.data(),
+                .static_scales = Static(),
+                .lines = lines.data(),
+                .scales = scales.data(),
+                .zero_points = zero_points.data(),
+                .end_codes = &end_codes});
   }
 
   HeadScales Static() const { return ScalesOfHead(spec, static_scales, 0, shape.head_dim); }
 
   std::vector<float> Decode() const {
     std::vector<float> out(x.size(), kNan);
-    DecodeTile({.shape = shape, .spec = spec, .lines = lines.data(), .scales = scales.data(),
-                .zero_points = zero_points.data(), .static_scales = Static(), .x = out.data()});
+    DecodeTile({.shape = shape,
+                .spec = spec,
+                .lines = lines.data(),
+                .scales = scales.data(),
+                .zero_points = zero_points.data(),
+                .static_scales = Static(),
+                .x = out.data()});
     return out;
   }
   // Index into scales of token and channel.
   size_t ScaleIndex(int token, int channel) const {
-    return static_cast<size_t>(channel / spec.ChannelsPerScale(shape.head_dim) * shape.num_tokens + token);
+    return static_cast<size_t>(channel / spec.ChannelsPerScale(shape.head_dim) * shape.num_tokens +
+                               token);
   }
 };
 
 std::vector<KvSideSpec> AllSideSpecs() {
   std::vector<KvSideSpec> specs;
   for (KvCacheDtype dtype : kAllKvCacheDtypes) {
-    for (const char* text : {"none", "per_tensor", "per_head", "per_channel", "per_token_head", "per_group:32",
-                             "per_group:64"}) {
+    for (const char* text : {"none", "per_tensor", "per_head", "per_channel", "per_token_head",
+                             "per_group:32", "per_group:64"}) {
       if (const auto pair = ParseKvFormat(Name(dtype), text, nullptr)) specs.push_back(pair->k);
     }
   }
@@ -71,8 +88,11 @@ std::vector<KvSideSpec> AllSideSpecs() {
 
 std::vector<float> StaticFor(const KvSideSpec& spec, int head_dim, float scale) {
   if (!IsStatic(spec.granularity)) return {};
-  std::vector<float> scales(spec.granularity == ScaleGranularity::kPerChannel ? static_cast<size_t>(head_dim) : 1);
-  for (size_t i = 0; i < scales.size(); ++i) scales[i] = scale * (1.0f + 0.01f * static_cast<float>(i % 7));
+  std::vector<float> scales(
+      spec.granularity == ScaleGranularity::kPerChannel ? static_cast<size_t>(head_dim) : 1);
+  for (size_t i = 0; i < scales.size(); ++i) {
+    scales[i] = scale * (1.0f + 0.01f * static_cast<float>(i % 7));
+  }
   return scales;
 }
 
@@ -82,7 +102,8 @@ std::vector<float> RandomValues(const TileShape& shape, uint32_t seed) {
   std::normal_distribution<float> normal;
   std::vector<float> x(static_cast<size_t>(shape.num_tokens) * static_cast<size_t>(shape.head_dim));
   for (size_t i = 0; i < x.size(); ++i) {
-    const float spread = std::exp2(static_cast<float>(i / static_cast<size_t>(shape.head_dim) % 13) - 6.0f);
+    const float spread =
+        std::exp2(static_cast<float>(i / static_cast<size_t>(shape.head_dim) % 13) - 6.0f);
     x[i] = HalfToFloat(FloatToHalf(normal(random) * spread));
   }
   return x;
@@ -104,7 +125,8 @@ TEST(AddressTest, Bijection) {
               const size_t bit = address.byte * 8 + static_cast<size_t>(address.shift);
               ASSERT_EQ(bit % unit_bits, 0u);
               ASSERT_LT(bit / unit_bits, used.size());
-              ASSERT_FALSE(used[bit / unit_bits]) << Name(dtype) << " token " << token << " channel " << channel;
+              ASSERT_FALSE(used[bit / unit_bits])
+                  << Name(dtype) << " token " << token << " channel " << channel;
               used[bit / unit_bits] = true;
             }
           }
@@ -118,17 +140,20 @@ TEST(AddressTest, Bijection) {
 TEST(AddressTest, ByHand) {
   const TileShape k{KvSide::kKey, 64, 64}, v{KvSide::kValue, 64, 64};
   EXPECT_EQ(AddressOf(KvCacheDtype::kInt8, k, 17, 9), (CodeAddress{(16 + 2) * 64 + 1 * 4 + 1, 0}));
-  EXPECT_EQ(AddressOf(KvCacheDtype::kInt8, v, 17, 9), (CodeAddress{(4 * 4 + 0) * 64 + 9 * 4 + 1, 0}));
+  EXPECT_EQ(AddressOf(KvCacheDtype::kInt8, v, 17, 9),
+            (CodeAddress{(4 * 4 + 0) * 64 + 9 * 4 + 1, 0}));
   EXPECT_EQ(AddressOf(KvCacheDtype::kInt4, k, 17, 13), (CodeAddress{(8 + 1) * 64 + 1 * 4 + 1, 4}));
-  EXPECT_EQ(AddressOf(KvCacheDtype::kInt4, v, 17, 9), (CodeAddress{(2 * 4 + 0) * 64 + 9 * 4 + 1, 0}));
+  EXPECT_EQ(AddressOf(KvCacheDtype::kInt4, v, 17, 9),
+            (CodeAddress{(2 * 4 + 0) * 64 + 9 * 4 + 1, 0}));
   EXPECT_EQ(AddressOf(KvCacheDtype::kF16, k, 17, 9), (CodeAddress{(32 + 4) * 64 + 1 * 4 + 2, 0}));
-  EXPECT_EQ(AddressOf(KvCacheDtype::kF16, v, 17, 9), (CodeAddress{(8 * 4 + 0) * 64 + 9 * 4 + 2, 0}));
+  EXPECT_EQ(AddressOf(KvCacheDtype::kF16, v, 17, 9),
+            (CodeAddress{(8 * 4 + 0) * 64 + 9 * 4 + 2, 0}));
   EXPECT_EQ(AddressOf(KvCacheDtype::kF32, k, 17, 9), (CodeAddress{(64 + 9) * 64 + 1 * 4, 0}));
   EXPECT_EQ(AddressOf(KvCacheDtype::kF32, v, 17, 9), (CodeAddress{(17 * 4 + 0) * 64 + 9 * 4, 0}));
 }
 
-// What is stored does not depend on what was in memory before: every byte that BitsPerValue counts, padding apart, is
-// written, and the padding is what the layout says.
+// What is stored does not depend on what was in memory before: every byte that BitsPerValue counts,
+// padding apart, is written, and the padding is what the layout says.
 TEST(TileTest, EveryByteIsWritten) {
   for (const KvSideSpec& spec : AllSideSpecs()) {
     for (KvSide side : kSides) {
@@ -139,48 +164,64 @@ TEST(TileTest, EveryByteIsWritten) {
       ASSERT_TRUE(std::ranges::equal(a.lines.span(), b.lines.span())) << Name(spec.dtype);
       ASSERT_EQ(a.scales, b.scales);
       ASSERT_EQ(a.zero_points, b.zero_points);
-      const KvCacheSpec block{.k = spec, .v = spec, .num_kv_heads = 1, .head_dim = 64, .block_size = 32};
+      const KvCacheSpec block{
+          .k = spec, .v = spec, .num_kv_heads = 1, .head_dim = 64, .block_size = 32};
       const KvBlockLayout layout(block);
       const size_t header = 2 * (2 * a.scales.size() + 2 * a.zero_points.size());
       EXPECT_EQ(layout.k_lines, (header + 63) / 64 * 64);
       EXPECT_EQ(block.BytesPerBlock(), layout.k_lines + 2 * a.lines.size());
-      EXPECT_DOUBLE_EQ(block.BitsPerValue() * 2 * 32 * 64, 8.0 * static_cast<double>(block.BytesPerBlock()));
+      EXPECT_DOUBLE_EQ(block.BitsPerValue() * 2 * 32 * 64,
+                       8.0 * static_cast<double>(block.BytesPerBlock()));
     }
   }
 }
 
 // Bound on |x - decoded| of one value, u = 2^-24 the unit roundoff of f32:
-//   int8, int4:  rint moves p by 1/2 at most, p itself is off by 2u|p|. A scale rounded down to f16 (by 2^-11 of it, if it
-//                is a normal f16, else by 2^-25) lets p exceed the largest code by that share, and the clamp takes it away.
-//   int4_asym:   the same; p + zero_point adds one rounding, and a rounded zero point moves the ends by 2^-11 |zero_point|.
-//   fp8:         half a step: 2^-4 or 2^-3 of the value, or half the subnormal step; the same for the clamp.
-//   static:      as above where x lies in the range; else the clamp takes |x| - max_code * scale.
+//   int8, int4:  rint moves p by 1/2 at most, p itself is off by 2u|p|. A scale rounded down to f16
+//   (by 2^-11 of it, if it
+//                is a normal f16, else by 2^-25) lets p exceed the largest code by that share, and
+//                the clamp takes it away.
+//   int4_asym:   the same; p + zero_point adds one rounding, and a rounded zero point moves the
+//   ends by 2^-11 |zero_point|. fp8:         half a step: 2^-4 or 2^-3 of the value, or half the
+//   subnormal step; the same for the clamp. static:      as above where x lies in the range; else
+//   the clamp takes |x| - max_code * scale.
 // The product of the decoder adds 2u of the value.
 float ErrorBound(const Tile& tile, int token, int channel) {
   const KvSideSpec& spec = tile.spec;
   const HeadScales statics = tile.Static();
   const size_t index = tile.ScaleIndex(token, channel);
   const bool dynamic = IsDynamic(spec.granularity);
-  const float scale = dynamic ? HalfToFloat(tile.scales[index])
-                              : (statics.channels != nullptr ? statics.channels[channel] : statics.head);
-  const float x = tile.x[static_cast<size_t>(token) * static_cast<size_t>(tile.shape.head_dim) + static_cast<size_t>(channel)];
+  const float scale =
+      dynamic ? HalfToFloat(tile.scales[index])
+              : (statics.channels != nullptr ? statics.channels[channel] : statics.head);
+  const float x = tile.x[static_cast<size_t>(token) * static_cast<size_t>(tile.shape.head_dim) +
+                         static_cast<size_t>(channel)];
   const float magnitude = std::fabs(x);
   const float float_error = 0x1p-21f * (magnitude + 16 * scale);
   const auto clamp_loss = [&](float max_code) {
-    return dynamic ? (0x1p-10f * scale + 0x1p-25f) * max_code : std::max(0.0f, magnitude - max_code * scale);
+    return dynamic ? (0x1p-10f * scale + 0x1p-25f) * max_code
+                   : std::max(0.0f, magnitude - max_code * scale);
   };
   switch (spec.dtype) {
-    case KvCacheDtype::kF32: return 0.0f;
-    case KvCacheDtype::kF16: return 0.0f;  // the input is f16 already
-    case KvCacheDtype::kBf16: return 0x1p-8f * magnitude;  // normal in bf16: its range is that of f32
-    case KvCacheDtype::kInt8: return 0.5f * scale + clamp_loss(127) + float_error;
-    case KvCacheDtype::kInt4: return 0.5f * scale + clamp_loss(7) + float_error;
+    case KvCacheDtype::kF32:
+      return 0.0f;
+    case KvCacheDtype::kF16:
+      return 0.0f;  // the input is f16 already
+    case KvCacheDtype::kBf16:
+      return 0x1p-8f * magnitude;  // normal in bf16: its range is that of f32
+    case KvCacheDtype::kInt8:
+      return 0.5f * scale + clamp_loss(127) + float_error;
+    case KvCacheDtype::kInt4:
+      return 0.5f * scale + clamp_loss(7) + float_error;
     case KvCacheDtype::kInt4Asym: {
       const float zero_point = std::fabs(HalfToFloat(tile.zero_points[index]));
-      return scale * (0.5f + 0x1p-10f * 15 + 0x1p-11f * zero_point) + float_error + 0x1p-22f * zero_point * scale;
+      return scale * (0.5f + 0x1p-10f * 15 + 0x1p-11f * zero_point) + float_error +
+             0x1p-22f * zero_point * scale;
     }
-    case KvCacheDtype::kFp8E4m3: return std::max(0x1p-4f * magnitude, 0x1p-10f * scale) + clamp_loss(448) + float_error;
-    case KvCacheDtype::kFp8E5m2: return std::max(0x1p-3f * magnitude, 0x1p-17f * scale) + clamp_loss(57344) + float_error;
+    case KvCacheDtype::kFp8E4m3:
+      return std::max(0x1p-4f * magnitude, 0x1p-10f * scale) + clamp_loss(448) + float_error;
+    case KvCacheDtype::kFp8E5m2:
+      return std::max(0x1p-3f * magnitude, 0x1p-17f * scale) + clamp_loss(57344) + float_error;
   }
   return 0.0f;
 }
@@ -198,7 +239,8 @@ TEST(TileTest, RoundTripWithinTheDerivedBound) {
           for (int channel = 0; channel < head_dim; ++channel) {
             const size_t i = static_cast<size_t>(token * head_dim + channel);
             ASSERT_LE(std::fabs(decoded[i] - tile.x[i]), ErrorBound(tile, token, channel))
-                << Name(spec.dtype) << " " << Name(spec.granularity) << " x " << tile.x[i] << " decoded " << decoded[i];
+                << Name(spec.dtype) << " " << Name(spec.granularity) << " x " << tile.x[i]
+                << " decoded " << decoded[i];
           }
         }
       }
@@ -206,7 +248,8 @@ TEST(TileTest, RoundTripWithinTheDerivedBound) {
   }
 }
 
-// Encoding what was decoded gives the same codes: the formats are stable under a second pass with the same scales.
+// Encoding what was decoded gives the same codes: the formats are stable under a second pass with
+// the same scales.
 TEST(TileTest, StaticFormatsAreIdempotent) {
   for (const KvSideSpec& spec : AllSideSpecs()) {
     if (IsDynamic(spec.granularity)) continue;
@@ -229,7 +272,9 @@ std::vector<float> RoundTripToken(const KvSideSpec& spec, const std::vector<floa
 
 // Of the symmetric formats.
 float MaxCode(KvCacheDtype dtype) {
-  return dtype == KvCacheDtype::kInt8 ? 127.0f : dtype == KvCacheDtype::kInt4 ? 7.0f : MaxFp8(dtype);
+  return dtype == KvCacheDtype::kInt8   ? 127.0f
+         : dtype == KvCacheDtype::kInt4 ? 7.0f
+                                        : MaxFp8(dtype);
 }
 
 TEST(TileTest, NanIsZeroAndInfinitySaturates) {
@@ -254,7 +299,8 @@ TEST(TileTest, NanIsZeroAndInfinitySaturates) {
       continue;
     }
     EXPECT_EQ(decoded[2], 0.0f);
-    // The ends: the largest finite value where scales are dynamic, else the largest code times the scale.
+    // The ends: the largest finite value where scales are dynamic, else the largest code times the
+    // scale.
     const float max_code = MaxCode(spec.dtype);
     const float scale = spec.granularity == ScaleGranularity::kPerChannel ? 1.03f : 1.0f;
     const float end = IsDynamic(spec.granularity) ? 1.5f : max_code * scale;
@@ -270,11 +316,12 @@ TEST(TileTest, DegenerateRows) {
     // Zeros; nothing finite; infinity among zeros; values below every scale: all stored as zeros.
     std::vector<float> infinity_among_zeros(64, 0.0f);
     infinity_among_zeros[9] = kInf;
-    for (const auto& values : {std::vector<float>(64, 0.0f), std::vector<float>(64, kNan), std::vector<float>(64, kInf),
-                               infinity_among_zeros}) {
+    for (const auto& values : {std::vector<float>(64, 0.0f), std::vector<float>(64, kNan),
+                               std::vector<float>(64, kInf), infinity_among_zeros}) {
       for (float value : RoundTripToken(spec, values)) ASSERT_EQ(value, 0.0f);
     }
-    // The ends of f16 and a constant come back within the rounding of the scale, relative or half a subnormal step.
+    // The ends of f16 and a constant come back within the rounding of the scale, relative or half a
+    // subnormal step.
     const float max_code = spec.dtype == KvCacheDtype::kInt4Asym ? 1.0f : MaxCode(spec.dtype);
     for (float constant : {65504.0f, -65504.0f, 3.0f, -0.5f}) {
       for (float value : RoundTripToken(spec, std::vector<float>(64, constant))) {
@@ -284,15 +331,20 @@ TEST(TileTest, DegenerateRows) {
   }
 }
 
-// A scale that is a subnormal f16 is coarse: what exceeds max_code * scale is cut, nothing worse happens.
+// A scale that is a subnormal f16 is coarse: what exceeds max_code * scale is cut, nothing worse
+// happens.
 TEST(TileTest, TinyValues) {
   const KvSideSpec int8{};
   std::vector<float> values(64);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i + 1) * 3.0f * 0x1p-24f;
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i + 1) * 3.0f * 0x1p-24f;
+  }
   const std::vector<float> decoded = RoundTripToken(int8, values);
   const float scale = HalfToFloat(FloatToHalf(values[63] / 127.0f));
   EXPECT_EQ(scale, 0x1p-23f);  // 1.51 * 2^-24 rounds to 2 * 2^-24
-  for (size_t i = 0; i < values.size(); ++i) ASSERT_LE(std::fabs(decoded[i] - values[i]), 0.5f * scale) << i;
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_LE(std::fabs(decoded[i] - values[i]), 0.5f * scale) << i;
+  }
   const std::vector<float> tinier(64, 0x1p-24f);  // scale rounds to 0
   for (float value : RoundTripToken(int8, tinier)) ASSERT_EQ(value, 0.0f);
 }
@@ -300,7 +352,7 @@ TEST(TileTest, TinyValues) {
 TEST(TileTest, EndCodesAreCounted) {
   const TileShape shape{KvSide::kKey, 16, 64};
   std::vector<float> x(16 * 64, 0.25f);
-  x[3] = 4.0f;    // beyond every range of scale 0.03
+  x[3] = 4.0f;  // beyond every range of scale 0.03
   x[70] = -4.0f;
   x[130] = 3.75f;
   for (KvCacheDtype dtype : {KvCacheDtype::kInt8, KvCacheDtype::kInt4}) {
@@ -308,12 +360,16 @@ TEST(TileTest, EndCodesAreCounted) {
     const float scale = dtype == KvCacheDtype::kInt8 ? 0.03f : 0.5f;
     EXPECT_EQ(Tile(shape, spec, x, {scale}).end_codes, dtype == KvCacheDtype::kInt8 ? 2 : 3);
   }
-  const KvSideSpec fp8{.dtype = KvCacheDtype::kFp8E4m3, .granularity = ScaleGranularity::kPerTensor};
+  const KvSideSpec fp8{.dtype = KvCacheDtype::kFp8E4m3,
+                       .granularity = ScaleGranularity::kPerTensor};
   EXPECT_EQ(Tile(shape, fp8, x, {4.0f / 500}).end_codes, 3);  // 3.75 * 125 = 468.75 saturates too
   const KvSideSpec dynamic{};
-  // One per token where all values are alike, except the three tokens with an outlier: one code each there.
+  // One per token where all values are alike, except the three tokens with an outlier: one code
+  // each there.
   EXPECT_EQ(Tile(shape, dynamic, x).end_codes, 13 * 64 + 3);
-  EXPECT_EQ(Tile(shape, {.dtype = KvCacheDtype::kF16, .granularity = ScaleGranularity::kNone}, x).end_codes, 0);
+  EXPECT_EQ(Tile(shape, {.dtype = KvCacheDtype::kF16, .granularity = ScaleGranularity::kNone}, x)
+                .end_codes,
+            0);
 }
 
 TEST(ScaleTest, Rules) {

@@ -13,7 +13,8 @@
 namespace turboquant {
 namespace {
 
-constexpr int kChunkTokens = 128;  // logits of one chunk are held for the reference and one candidate at a time
+constexpr int kChunkTokens =
+    128;  // logits of one chunk are held for the reference and one candidate at a time
 constexpr int kNumBuckets = 4;
 
 // A runner with one sequence.
@@ -33,17 +34,21 @@ struct Lane {
     const StepInput input{sequence, chunk, logits};
     return runner->Execute({&input, 1});
   }
-  // Bits held per value with num_tokens in the cache: closed blocks, and the whole of tail and sinks.
+  // Bits held per value with num_tokens in the cache: closed blocks, and the whole of tail and
+  // sinks.
   double EffectiveBits(int num_tokens) const {
     const int closed = num_tokens / runner->cache().block_size();
-    const double bytes = static_cast<double>(closed) * static_cast<double>(plan.block_bytes) + static_cast<double>(plan.exact_bytes);
-    const double values = static_cast<double>(num_tokens) * static_cast<double>(plan.f16_bytes_per_token) / 2;
+    const double bytes = static_cast<double>(closed) * static_cast<double>(plan.block_bytes) +
+                         static_cast<double>(plan.exact_bytes);
+    const double values =
+        static_cast<double>(num_tokens) * static_cast<double>(plan.f16_bytes_per_token) / 2;
     return 8 * bytes / values;
   }
 };
 
 // The cache of a candidate; static scales are filled in later.
-Result<CachePlan> PlanCandidate(const Model& model, const EvaluationCandidate& candidate, const EvaluationOptions& options) {
+Result<CachePlan> PlanCandidate(const Model& model, const EvaluationCandidate& candidate,
+                                const EvaluationOptions& options) {
   CachePlanOptions cache = options.cache;
   cache.kv_cache_dtype = candidate.kv_cache_dtype;
   cache.kv_scale_granularity = candidate.kv_scale_granularity;
@@ -61,7 +66,8 @@ Result<CachePlan> PlanReference(const Model& model, const EvaluationOptions& opt
   return PlanCandidate(model, {"f32", ""}, plain);
 }
 
-Result<Lane> MakeLane(const std::shared_ptr<const Model>& model, CachePlan plan, const EvaluationOptions& options) {
+Result<Lane> MakeLane(const std::shared_ptr<const Model>& model, CachePlan plan,
+                      const EvaluationOptions& options) {
   Lane lane;
   lane.plan = std::move(plan);
   TQ_ASSIGN_OR_RETURN(lane.runner, ModelRunner::Create(model, {.cache = lane.plan.config,
@@ -72,7 +78,9 @@ Result<Lane> MakeLane(const std::shared_ptr<const Model>& model, CachePlan plan,
   return lane;
 }
 
-bool Stopped(const EvaluationOptions& options) { return options.stop != nullptr && options.stop->load(); }
+bool Stopped(const EvaluationOptions& options) {
+  return options.stop != nullptr && options.stop->load();
+}
 
 bool NeedsStaticScales(const CachePlan& plan) {
   return std::ranges::any_of(plan.config.layers, [](const KvCacheSpec& spec) {
@@ -81,39 +89,48 @@ bool NeedsStaticScales(const CachePlan& plan) {
 }
 
 // Absolute maxima of K and V over the calibration tokens, by the reference cache.
-Result<KvRangeObserver> ObserveRanges(Lane* reference, std::span<const int32_t> calibration, const EvaluationOptions& options) {
+Result<KvRangeObserver> ObserveRanges(Lane* reference, std::span<const int32_t> calibration,
+                                      const EvaluationOptions& options) {
   KvRangeObserver observer = MakeRangeObserver(reference->plan.config.layers);
   reference->Restart();
   reference->runner->attention().set_observer(&observer);
   for (size_t at = 0; at < calibration.size() && !Stopped(options); at += kChunkTokens) {
-    reference->Feed(calibration.subspan(at, std::min<size_t>(kChunkTokens, calibration.size() - at)), StepInput::Logits::kNone);
+    reference->Feed(
+        calibration.subspan(at, std::min<size_t>(kChunkTokens, calibration.size() - at)),
+        StepInput::Logits::kNone);
   }
   reference->runner->attention().set_observer(nullptr);
-  if (Stopped(options)) return Fail(ErrorCode::kInterrupted, "eval: interrupted while observing ranges");
+  if (Stopped(options)) {
+    return Fail(ErrorCode::kInterrupted, "eval: interrupted while observing ranges");
+  }
   return observer;
 }
 
 // Gives the plans that need static scales those of the calibration text.
-Status FillStaticScales(Lane* reference, std::span<const int32_t> calibration, const EvaluationOptions& options,
-                        std::vector<CachePlan>* plans) {
+Status FillStaticScales(Lane* reference, std::span<const int32_t> calibration,
+                        const EvaluationOptions& options, std::vector<CachePlan>* plans) {
   if (std::ranges::none_of(*plans, NeedsStaticScales)) return {};
   if (calibration.empty()) {
-    return Fail(ErrorCode::kInvalidArgument, "eval: a static scale granularity needs a text to take its scales from "
+    return Fail(ErrorCode::kInvalidArgument,
+                "eval: a static scale granularity needs a text to take its scales from "
                 "(--calibration-text FILE)");
   }
   TQ_ASSIGN_OR_RETURN(const KvRangeObserver ranges, ObserveRanges(reference, calibration, options));
   for (CachePlan& plan : *plans) {
     for (size_t layer = 0; layer < ranges.layers.size(); ++layer) {
-      plan.config.static_scales[layer] = AbsMaxScales(ranges.layers[layer], plan.config.layers[layer]);
+      plan.config.static_scales[layer] =
+          AbsMaxScales(ranges.layers[layer], plan.config.layers[layer]);
     }
   }
   return {};
 }
 
 // One chunk through every lane; scores the candidates' logits against the reference's.
-void RunChunk(std::span<const int32_t> window, int from, int count, const EvaluationOptions& options, int vocab_size,
-              Lane* reference, std::vector<Lane>* lanes) {
-  const std::span<const int32_t> chunk = window.subspan(static_cast<size_t>(from), static_cast<size_t>(count));
+void RunChunk(std::span<const int32_t> window, int from, int count,
+              const EvaluationOptions& options, int vocab_size, Lane* reference,
+              std::vector<Lane>* lanes) {
+  const std::span<const int32_t> chunk =
+      window.subspan(static_cast<size_t>(from), static_cast<size_t>(count));
   // The last position of a window has no next token.
   const int scored_end = std::min(from + count, static_cast<int>(window.size()) - 1);
   const bool scored = scored_end > options.first_scored;
@@ -132,11 +149,13 @@ void RunChunk(std::span<const int32_t> window, int from, int count, const Evalua
 }
 
 // Tokens of all windows whose position lies in [begin, end).
-std::vector<LengthBucket> MakeBuckets(const std::vector<TokenDivergence>& tokens, int first, int last) {
+std::vector<LengthBucket> MakeBuckets(const std::vector<TokenDivergence>& tokens, int first,
+                                      int last) {
   const auto per_window = static_cast<size_t>(last - first);
   std::vector<LengthBucket> buckets;
   for (int i = 0; i < kNumBuckets; ++i) {
-    const int begin = first + (last - first) * i / kNumBuckets, end = first + (last - first) * (i + 1) / kNumBuckets;
+    const int begin = first + (last - first) * i / kNumBuckets,
+              end = first + (last - first) * (i + 1) / kNumBuckets;
     std::vector<TokenDivergence> inside;
     for (size_t window = 0; window + per_window <= tokens.size(); window += per_window) {
       const auto at = tokens.begin() + static_cast<std::ptrdiff_t>(window);
@@ -171,14 +190,16 @@ EvaluationResult Finish(Lane& lane, const EvaluationOptions& options) {
 
 Status CheckOptions(const EvaluationOptions& options) {
   if (options.first_scored < 0 || options.first_scored >= options.context - 1) {
-    return Fail(ErrorCode::kInvalidArgument, "eval: scoring from position {} leaves nothing of a context of {} tokens",
+    return Fail(ErrorCode::kInvalidArgument,
+                "eval: scoring from position {} leaves nothing of a context of {} tokens",
                 options.first_scored, options.context);
   }
   return {};
 }
 
-Status RunWindows(const std::vector<std::vector<int32_t>>& windows, const EvaluationOptions& options, int vocab_size,
-                  Lane* reference, std::vector<Lane>* lanes) {
+Status RunWindows(const std::vector<std::vector<int32_t>>& windows,
+                  const EvaluationOptions& options, int vocab_size, Lane* reference,
+                  std::vector<Lane>* lanes) {
   const auto lane_count = static_cast<int64_t>(lanes->size()) + 1;
   const int64_t total = static_cast<int64_t>(windows.size()) * options.context * lane_count;
   int64_t done = 0;
@@ -186,7 +207,10 @@ Status RunWindows(const std::vector<std::vector<int32_t>>& windows, const Evalua
     reference->Restart();
     for (Lane& lane : *lanes) lane.Restart();
     for (int from = 0; from < options.context; from += kChunkTokens) {
-      if (Stopped(options)) return Fail(ErrorCode::kInterrupted, "eval: interrupted after {} of {} tokens", done, total);
+      if (Stopped(options)) {
+        return Fail(ErrorCode::kInterrupted, "eval: interrupted after {} of {} tokens", done,
+                    total);
+      }
       const int count = std::min(kChunkTokens, options.context - from);
       RunChunk(window, from, count, options, vocab_size, reference, lanes);
       done += count * lane_count;
@@ -198,13 +222,15 @@ Status RunWindows(const std::vector<std::vector<int32_t>>& windows, const Evalua
 
 }  // namespace
 
-Result<std::vector<std::vector<int32_t>>> MakeWindows(const Model& model, const std::string& text, int num_windows, int context) {
+Result<std::vector<std::vector<int32_t>>> MakeWindows(const Model& model, const std::string& text,
+                                                      int num_windows, int context) {
   const std::vector<int32_t> bos = model.tokenizer().Encode("", true, false);
   const std::vector<int32_t> tokens = model.tokenizer().Encode(text, false, false);
   const size_t body = static_cast<size_t>(context) - bos.size();
   const size_t needed = body * static_cast<size_t>(num_windows);
   if (tokens.size() < needed) {
-    return Fail(ErrorCode::kInvalidArgument, "eval: the text has {} tokens; {} windows of {} need {}", tokens.size(),
+    return Fail(ErrorCode::kInvalidArgument,
+                "eval: the text has {} tokens; {} windows of {} need {}", tokens.size(),
                 num_windows, context, needed);
   }
   const size_t stride = tokens.size() / static_cast<size_t>(num_windows);
@@ -220,7 +246,8 @@ Result<std::vector<std::vector<int32_t>>> MakeWindows(const Model& model, const 
 
 Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> model,
                                                const std::vector<std::vector<int32_t>>& windows,
-                                               const std::vector<int32_t>& calibration, const EvaluationOptions& options) {
+                                               const std::vector<int32_t>& calibration,
+                                               const EvaluationOptions& options) {
   TQ_RETURN_IF_ERROR(CheckOptions(options));
   std::vector<CachePlan> plans;
   for (const EvaluationCandidate& candidate : options.candidates) {
@@ -240,7 +267,8 @@ Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> mode
   for (Lane& lane : lanes) {
     results.push_back(Finish(lane, options));
     if (NeedsStaticScales(lane.plan)) {
-      results.back().calibration = fmt::format("absolute maximum over {} tokens of the calibration text", calibration.size());
+      results.back().calibration = fmt::format(
+          "absolute maximum over {} tokens of the calibration text", calibration.size());
     }
   }
   return results;

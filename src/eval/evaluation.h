@@ -1,5 +1,6 @@
-// What a cache format costs in quality: the model against itself, with the full-precision cache (f32) as reference and the
-// candidates beside it in lock-step over the same text. Logits are f32 and never stored.
+// What a cache format costs in quality: the model against itself, with the full-precision cache
+// (f32) as reference and the candidates beside it in lock-step over the same text. Logits are f32
+// and never stored.
 #ifndef TURBOQUANT_EVAL_EVALUATION_H_
 #define TURBOQUANT_EVAL_EVALUATION_H_
 
@@ -24,13 +25,15 @@ struct EvaluationCandidate {
 
 struct EvaluationOptions {
   std::vector<EvaluationCandidate> candidates;
-  CachePlanOptions cache;      // everything but format and granularity
-  int context = 2048;          // tokens of a window
-  int first_scored = 512;      // positions before this are computed but not scored: little of their past is quantized
+  CachePlanOptions cache;  // everything but format and granularity
+  int context = 2048;      // tokens of a window
+  // Positions before this are computed but not scored: little of their past is quantized.
+  int first_scored = 512;
   int num_threads = 1;
   std::string isa;
   const std::atomic<bool>* stop = nullptr;
-  std::function<void(int64_t done, int64_t total)> progress;  // tokens through all caches; may be empty
+  // Called with tokens through all caches; may be empty.
+  std::function<void(int64_t done, int64_t total)> progress;
 };
 
 struct LengthBucket {
@@ -43,20 +46,23 @@ struct EvaluationResult {
   DivergenceSummary divergence;
   std::vector<LengthBucket> buckets;
   double bits_per_value = 0;
-  double effective_bits = 0;           // bytes held with tail and sinks, mean over the scored positions
+  double effective_bits = 0;  // bytes held with tail and sinks, mean over the scored positions
   double k_end_code_share = 0, v_end_code_share = 0;  // codes at the ends of the range
-  std::string calibration;             // "" or what static scales came from
+  std::string calibration;                            // "" or what static scales came from
 };
 
-// Cuts `text` into windows of options.context tokens, evenly spaced, each beginning with BOS where the model wants one.
-// kInvalidArgument where the text is too short.
-Result<std::vector<std::vector<int32_t>>> MakeWindows(const Model& model, const std::string& text, int num_windows, int context);
+// Cuts `text` into windows of options.context tokens, evenly spaced, each beginning with BOS where
+// the model wants one. kInvalidArgument where the text is too short.
+Result<std::vector<std::vector<int32_t>>> MakeWindows(const Model& model, const std::string& text,
+                                                      int num_windows, int context);
 
-// Runs every window through the reference and all candidates. `calibration`: text for static granularities (absolute
-// maximum over one window); an error where a candidate needs it and it is empty. kInterrupted on stop.
+// Runs every window through the reference and all candidates. `calibration`: text for static
+// granularities (absolute maximum over one window); an error where a candidate needs it and it is
+// empty. kInterrupted on stop.
 Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> model,
                                                const std::vector<std::vector<int32_t>>& windows,
-                                               const std::vector<int32_t>& calibration, const EvaluationOptions& options);
+                                               const std::vector<int32_t>& calibration,
+                                               const EvaluationOptions& options);
 
 }  // namespace turboquant
 

@@ -34,7 +34,9 @@ class EvaluationTest : public ::testing::Test {
     std::mt19937 random(seed);
     std::string text;
     for (size_t i = 0; i < num_words; ++i) {
-      for (uint32_t letters = 2 + random() % 6; letters > 0; --letters) text += static_cast<char>('a' + random() % 26);
+      for (uint32_t letters = 2 + random() % 6; letters > 0; --letters) {
+        text += static_cast<char>('a' + random() % 26);
+      }
       text += i % 11 == 10 ? ". " : " ";
     }
     return text;
@@ -45,7 +47,9 @@ class EvaluationTest : public ::testing::Test {
     EXPECT_TRUE(windows) << windows.error().message;
     return *windows;
   }
-  static std::vector<int32_t> Calibration() { return MakeWindows(**model_, Text(1000, 2), 1, kContext)->front(); }
+  static std::vector<int32_t> Calibration() {
+    return MakeWindows(**model_, Text(1000, 2), 1, kContext)->front();
+  }
 
   static EvaluationOptions Options(std::vector<EvaluationCandidate> candidates) {
     EvaluationOptions options;
@@ -99,7 +103,8 @@ TEST_F(EvaluationTest, FewerBitsCostMore) {
 TEST_F(EvaluationTest, EffectiveBitsCountWhatIsHeld) {
   const auto results = Run({{"int8", ""}});
   ASSERT_EQ(results.size(), 1u);
-  constexpr double kBlockBytes = 2 * 64 * 2 + 2 * 64 * 64, kExactBytes = (64 + 16) * 64 * 2 * 2;  // one layer and head
+  constexpr double kBlockBytes = 2 * 64 * 2 + 2 * 64 * 64,
+                   kExactBytes = (64 + 16) * 64 * 2 * 2;  // one layer and head
   double sum = 0;
   for (int tokens = kFirstScored + 1; tokens < kContext; ++tokens) {
     const double bytes = tokens / 64 * kBlockBytes + kExactBytes;
@@ -128,21 +133,26 @@ TEST_F(EvaluationTest, BucketsDivideThePositions) {
 }
 
 TEST_F(EvaluationTest, StaticScalesComeFromTheCalibrationText) {
-  const auto results = Run({{"int8", ""}, {"int8", "per_head"}, {"int8", "per_channel/per_token_head"}, {"fp8_e4m3", "per_tensor"}});
+  const auto results = Run({{"int8", ""},
+                            {"int8", "per_head"},
+                            {"int8", "per_channel/per_token_head"},
+                            {"fp8_e4m3", "per_tensor"}});
   ASSERT_EQ(results.size(), 4u);
   EXPECT_EQ(results[0].calibration, "");
   for (size_t i = 1; i < results.size(); ++i) {
-    EXPECT_NE(results[i].calibration.find(std::to_string(kContext) + " tokens"), std::string::npos) << results[i].calibration;
+    EXPECT_NE(results[i].calibration.find(std::to_string(kContext) + " tokens"), std::string::npos)
+        << results[i].calibration;
     EXPECT_LT(results[i].divergence.kl_mean, 0.05);
   }
-  // Under a scale per token and head the largest of 64 values is an end code; under one for all tokens few are.
+  // Under a scale per token and head the largest of 64 values is an end code; under one for all
+  // tokens few are.
   EXPECT_GE(results[0].k_end_code_share, 1.0 / 64);
   EXPECT_LT(results[1].k_end_code_share, 0.002);
   EXPECT_LT(results[0].divergence.kl_mean, results[1].divergence.kl_mean);
 }
 
-// Formats of single layers belong to the candidates; the reference stays exact, and layers with their own format get their
-// own static scales or none.
+// Formats of single layers belong to the candidates; the reference stays exact, and layers with
+// their own format get their own static scales or none.
 TEST_F(EvaluationTest, FormatsOfSingleLayers) {
   const auto plain = Run({{"int8", ""}, {"int8", "per_head"}});
   EvaluationOptions options = Options({{"int8", ""}, {"int8", "per_head"}, {"f16", ""}});
@@ -151,7 +161,8 @@ TEST_F(EvaluationTest, FormatsOfSingleLayers) {
   ASSERT_TRUE(mixed) << mixed.error().message;
   ASSERT_EQ(plain.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ((*mixed)[i].divergence.perplexity_reference, plain[i].divergence.perplexity_reference);
+    EXPECT_EQ((*mixed)[i].divergence.perplexity_reference,
+              plain[i].divergence.perplexity_reference);
     EXPECT_LT((*mixed)[i].divergence.kl_mean, plain[i].divergence.kl_mean);
     EXPECT_GT((*mixed)[i].bits_per_value, plain[i].bits_per_value);
   }
@@ -159,13 +170,16 @@ TEST_F(EvaluationTest, FormatsOfSingleLayers) {
 }
 
 TEST_F(EvaluationTest, Refusals) {
-  const auto error_of = [](const EvaluationOptions& options, const std::vector<int32_t>& calibration) {
+  const auto error_of = [](const EvaluationOptions& options,
+                           const std::vector<int32_t>& calibration) {
     const auto results = Evaluate(*model_, Windows(), calibration, options);
     EXPECT_FALSE(results);
     return results ? Error{} : results.error();
   };
-  EXPECT_NE(error_of(Options({{"int8", "per_head"}}), {}).message.find("--calibration-text"), std::string::npos);
-  EXPECT_NE(error_of(Options({{"int9", ""}}), Calibration()).message.find("int9"), std::string::npos);
+  EXPECT_NE(error_of(Options({{"int8", "per_head"}}), {}).message.find("--calibration-text"),
+            std::string::npos);
+  EXPECT_NE(error_of(Options({{"int9", ""}}), Calibration()).message.find("int9"),
+            std::string::npos);
   EXPECT_EQ(error_of(Options({{"f16", "per_head"}}), Calibration()).code, ErrorCode::kUnsupported);
   EvaluationOptions nothing_scored = Options({{"int8", ""}});
   nothing_scored.first_scored = kContext - 1;

@@ -1,5 +1,5 @@
-// The codec against files that numpy and ml_dtypes made (make_golden.py): rounding of all 65,536 half values, and whole
-// encoded blocks, byte for byte.
+// The codec against files that numpy and ml_dtypes made (make_golden.py): rounding of all 65,536
+// half values, and whole encoded blocks, byte for byte.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +31,9 @@ std::vector<T> ReadGoldenArray(const std::string& name, size_t size) {
   const std::string content = ReadGolden(name);
   EXPECT_EQ(content.size(), size * sizeof(T)) << name;
   std::vector<T> values(size);
-  if (content.size() == size * sizeof(T)) std::memcpy(values.data(), content.data(), content.size());
+  if (content.size() == size * sizeof(T)) {
+    std::memcpy(values.data(), content.data(), content.size());
+  }
   return values;
 }
 
@@ -46,17 +48,22 @@ void ExpectTable(const std::string& format, Quantize quantize) {
   const auto golden = ReadGoldenArray<uint8_t>("half_to_" + format + ".bin", 65536);
   for (uint32_t i = 0; i < 65536; ++i) {
     const float x = HalfToFloat(static_cast<uint16_t>(i));
-    ASSERT_EQ(static_cast<int>(quantize(x)), static_cast<int>(golden[i])) << format << " of half " << i << " = " << x;
+    ASSERT_EQ(static_cast<int>(quantize(x)), static_cast<int>(golden[i]))
+        << format << " of half " << i << " = " << x;
   }
 }
 
 TEST(GoldenRoundingTest, Int8) {
-  ExpectTable("int8", [](float x) { return StoredInt8(KvSide::kValue, QuantizeInt8(x, 1.0f / kInt8Ruler)); });
+  ExpectTable("int8", [](float x) {
+    return StoredInt8(KvSide::kValue, QuantizeInt8(x, 1.0f / kInt8Ruler));
+  });
 }
 
 TEST(GoldenRoundingTest, Int4) {
   ExpectTable("int4", [](float x) { return NibbleOfInt4(QuantizeInt4(x, 1.0f / kInt4Ruler)); });
-  ExpectTable("int4_asym", [](float x) { return QuantizeInt4Asym(x, 1.0f / kInt4AsymRuler, kInt4AsymZeroPoint); });
+  ExpectTable("int4_asym", [](float x) {
+    return QuantizeInt4Asym(x, 1.0f / kInt4AsymRuler, kInt4AsymZeroPoint);
+  });
 }
 
 TEST(GoldenRoundingTest, Fp8) {
@@ -68,8 +75,9 @@ TEST(GoldenRoundingTest, Fp8Values) {
   const auto e4m3 = ReadGoldenArray<float>("fp8_e4m3_to_f32.bin", 256);
   const auto e5m2 = ReadGoldenArray<float>("fp8_e5m2_to_f32.bin", 256);
   for (int i = 0; i < 256; ++i) {
-    for (const auto& [got, golden] : {std::pair{Fp8E4m3ToFloat(static_cast<uint8_t>(i)), e4m3[static_cast<size_t>(i)]},
-                                      std::pair{Fp8E5m2ToFloat(static_cast<uint8_t>(i)), e5m2[static_cast<size_t>(i)]}}) {
+    for (const auto& [got, golden] :
+         {std::pair{Fp8E4m3ToFloat(static_cast<uint8_t>(i)), e4m3[static_cast<size_t>(i)]},
+          std::pair{Fp8E5m2ToFloat(static_cast<uint8_t>(i)), e5m2[static_cast<size_t>(i)]}}) {
       ASSERT_EQ(std::isnan(got), std::isnan(golden)) << i;
       if (std::isnan(got)) continue;
       ASSERT_EQ(got, golden) << i;
@@ -83,7 +91,8 @@ TEST(GoldenRoundingTest, Bf16) {
   for (uint32_t i = 0; i < 65536; ++i) {
     const float x = HalfToFloat(static_cast<uint16_t>(i));
     if (std::isnan(x)) {  // any NaN is right
-      ASSERT_TRUE(std::isnan(Bf16ToFloat(golden[i])) && std::isnan(Bf16ToFloat(FloatToBf16(x)))) << i;
+      ASSERT_TRUE(std::isnan(Bf16ToFloat(golden[i])) && std::isnan(Bf16ToFloat(FloatToBf16(x))))
+          << i;
     } else {
       ASSERT_EQ(FloatToBf16(x), golden[i]) << i;
     }
@@ -104,9 +113,9 @@ std::vector<GoldenBlock> ReadBlocks() {
     std::istringstream fields(line);
     std::string k, v, k_granularity, v_granularity;
     GoldenBlock block;
-    fields >> k >> v >> k_granularity >> v_granularity >> block.spec.num_kv_heads >> block.spec.head_dim >>
-        block.spec.block_size >> block.offset >> block.bytes >> block.end_codes_k >> block.end_codes_v >>
-        block.decoded_offset;
+    fields >> k >> v >> k_granularity >> v_granularity >> block.spec.num_kv_heads >>
+        block.spec.head_dim >> block.spec.block_size >> block.offset >> block.bytes >>
+        block.end_codes_k >> block.end_codes_v >> block.decoded_offset;
     EXPECT_TRUE(fields) << line;
     const auto pair = ParseKvFormat(k + "/" + v, k_granularity + "/" + v_granularity, nullptr);
     EXPECT_TRUE(pair) << pair.error().message;
@@ -129,7 +138,8 @@ class GoldenBlockTest : public ::testing::Test {
     for (size_t token = 0; token < kTokens; ++token) {
       for (size_t channel = 0; channel < dim; ++channel) {
         const size_t head_of_input = static_cast<size_t>(head) + channel / 64;
-        const size_t index = ((static_cast<size_t>(side) * 2 + head_of_input) * kTokens + token) * 64 + channel % 64;
+        const size_t index =
+            ((static_cast<size_t>(side) * 2 + head_of_input) * kTokens + token) * 64 + channel % 64;
         values[token * dim + channel] = HalfToFloat(input_[index]);
       }
     }
@@ -139,12 +149,16 @@ class GoldenBlockTest : public ::testing::Test {
   std::vector<float> StaticScales(const KvSideSpec& side, int index) const {
     const auto begin = static_.begin() + index * kStaticPerSide;
     switch (side.granularity) {
-      case ScaleGranularity::kPerTensor: return {begin, begin + 1};
-      case ScaleGranularity::kPerHead: return {begin + 1, begin + 3};
-      case ScaleGranularity::kPerChannel: return {begin + 3, begin + 3 + 128};
+      case ScaleGranularity::kPerTensor:
+        return {begin, begin + 1};
+      case ScaleGranularity::kPerHead:
+        return {begin + 1, begin + 3};
+      case ScaleGranularity::kPerChannel:
+        return {begin + 3, begin + 3 + 128};
       case ScaleGranularity::kNone:
       case ScaleGranularity::kPerTokenHead:
-      case ScaleGranularity::kPerGroup: return {};
+      case ScaleGranularity::kPerGroup:
+        return {};
     }
     return {};
   }
@@ -159,15 +173,17 @@ class GoldenBlockTest : public ::testing::Test {
         const KvSideSpec& side_spec = side == 0 ? spec.k : spec.v;
         const std::vector<float> x = Values(spec, side, head);
         const std::vector<float> scales = StaticScales(side_spec, side);
-        EncodeTile({.shape = {side == 0 ? KvSide::kKey : KvSide::kValue, spec.block_size, spec.head_dim},
-                    .spec = side_spec,
-                    .x = x.data(),
-                    .static_scales = ScalesOfHead(side_spec, scales, head, spec.head_dim),
-                    .lines = run + (side == 0 ? layout.k_lines : layout.v_lines),
-                    .scales = reinterpret_cast<uint16_t*>(run + (side == 0 ? layout.k_scales : layout.v_scales)),
-                    .zero_points =
-                        reinterpret_cast<uint16_t*>(run + (side == 0 ? layout.k_zero_points : layout.v_zero_points)),
-                    .end_codes = &end_codes[side]});
+        EncodeTile(
+            {.shape = {side == 0 ? KvSide::kKey : KvSide::kValue, spec.block_size, spec.head_dim},
+             .spec = side_spec,
+             .x = x.data(),
+             .static_scales = ScalesOfHead(side_spec, scales, head, spec.head_dim),
+             .lines = run + (side == 0 ? layout.k_lines : layout.v_lines),
+             .scales =
+                 reinterpret_cast<uint16_t*>(run + (side == 0 ? layout.k_scales : layout.v_scales)),
+             .zero_points = reinterpret_cast<uint16_t*>(
+                 run + (side == 0 ? layout.k_zero_points : layout.v_zero_points)),
+             .end_codes = &end_codes[side]});
       }
     }
     return block;
@@ -183,14 +199,16 @@ class GoldenBlockTest : public ::testing::Test {
         const uint8_t* const run = block + static_cast<size_t>(head) * layout.bytes_per_head;
         const KvSideSpec& side_spec = side == 0 ? spec.k : spec.v;
         const std::vector<float> scales = StaticScales(side_spec, side);
-        DecodeTile({.shape = {side == 0 ? KvSide::kKey : KvSide::kValue, spec.block_size, spec.head_dim},
-                    .spec = side_spec,
-                    .lines = run + (side == 0 ? layout.k_lines : layout.v_lines),
-                    .scales = reinterpret_cast<const uint16_t*>(run + (side == 0 ? layout.k_scales : layout.v_scales)),
-                    .zero_points = reinterpret_cast<const uint16_t*>(
-                        run + (side == 0 ? layout.k_zero_points : layout.v_zero_points)),
-                    .static_scales = ScalesOfHead(side_spec, scales, head, spec.head_dim),
-                    .x = out});
+        DecodeTile(
+            {.shape = {side == 0 ? KvSide::kKey : KvSide::kValue, spec.block_size, spec.head_dim},
+             .spec = side_spec,
+             .lines = run + (side == 0 ? layout.k_lines : layout.v_lines),
+             .scales = reinterpret_cast<const uint16_t*>(
+                 run + (side == 0 ? layout.k_scales : layout.v_scales)),
+             .zero_points = reinterpret_cast<const uint16_t*>(
+                 run + (side == 0 ? layout.k_zero_points : layout.v_zero_points)),
+             .static_scales = ScalesOfHead(side_spec, scales, head, spec.head_dim),
+             .x = out});
       }
     }
     return x;
@@ -214,7 +232,8 @@ TEST_F(GoldenBlockTest, EncodedBlocksEqualByteForByte) {
     int64_t end_codes[2] = {0, 0};
     const AlignedBuffer<uint8_t> block = Encode(expected.spec, end_codes);
     for (size_t i = 0; i < expected.bytes; ++i) {
-      ASSERT_EQ(static_cast<int>(block[i]), static_cast<int>(static_cast<uint8_t>(golden[expected.offset + i])))
+      ASSERT_EQ(static_cast<int>(block[i]),
+                static_cast<int>(static_cast<uint8_t>(golden[expected.offset + i])))
           << "byte " << i << " of " << expected.bytes;
     }
     EXPECT_EQ(end_codes[0], expected.end_codes_k);
@@ -233,10 +252,14 @@ TEST_F(GoldenBlockTest, DecodedValuesEqualBitForBit) {
     SCOPED_TRACE(expected.spec.ToString());
     const std::vector<float> x =
         Decode(expected.spec, reinterpret_cast<const uint8_t*>(blocks.data()) + expected.offset);
-    ASSERT_LE(static_cast<size_t>(expected.decoded_offset) + x.size() * sizeof(float), decoded.size());
+    ASSERT_LE(static_cast<size_t>(expected.decoded_offset) + x.size() * sizeof(float),
+              decoded.size());
     for (size_t i = 0; i < x.size(); ++i) {
       float golden;
-      std::memcpy(&golden, decoded.data() + expected.decoded_offset + static_cast<ptrdiff_t>(i * sizeof(float)), sizeof(float));
+      std::memcpy(
+          &golden,
+          decoded.data() + expected.decoded_offset + static_cast<ptrdiff_t>(i * sizeof(float)),
+          sizeof(float));
       ASSERT_EQ(x[i], golden) << "value " << i;
     }
     ++num_compared;
