@@ -1,7 +1,8 @@
-// GGUF files (version 2 and 3, little endian), read and validated by us before anything else sees them.
-// Format: the GGUF specification of the ggml project. Input is hostile until checked: every count, length and offset is
-// checked against the file size and for overflow; a bad file gives kCorrupt with the place, never a crash. Whatever
-// Parse accepts, ggml's own reader (gguf.cpp) accepts too, so libllama may open the same file for its vocabulary.
+// GGUF files (version 2 and 3, little endian), read and validated by us before anything else sees
+// them. Format: the GGUF specification of the ggml project. Input is hostile until checked: every
+// count, length and offset is checked against the file size and for overflow; a bad file gives
+// kCorrupt with the place, never a crash. Whatever Parse accepts, ggml's own reader (gguf.cpp)
+// accepts too, so libllama may open the same file for its vocabulary.
 #ifndef TURBOQUANT_MODEL_GGUF_H_
 #define TURBOQUANT_MODEL_GGUF_H_
 
@@ -15,17 +16,30 @@
 #include <vector>
 
 #include "base/error.h"
+#include "model/ggml_types.h"
+#include "model/printable_text.h"
 
 namespace turboquant {
 
 enum class GgufType : uint32_t {
-  kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9, kU64 = 10,
-  kI64 = 11, kF64 = 12
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12
 };
 std::string_view GgufTypeName(GgufType type);  // "u32"
 
-// A view of the elements as they lie in the file; nothing is copied but the places of strings. Arrays of arrays are
-// refused by Parse.
+// A view of the elements as they lie in the file; nothing is copied but the places of strings.
+// Arrays of arrays are refused by Parse.
 struct GgufArray {
   GgufType element_type = GgufType::kU8;
   uint64_t count = 0;
@@ -33,10 +47,11 @@ struct GgufArray {
   std::vector<std::string_view> strings;  // kString: count views into the file
 
   uint64_t size() const { return count; }
-  bool is_integer() const;                 // kU8..kI32, kU64, kI64, kBool
+  bool is_integer() const;  // kU8..kI32, kU64, kI64, kBool
   bool is_float() const { return element_type == GgufType::kF32 || element_type == GgufType::kF64; }
-  int64_t Integer(uint64_t i) const;       // is_integer() and i < count (CHECK); kU64 above INT64_MAX gives INT64_MAX
-  double Float(uint64_t i) const;          // is_float() and i < count (CHECK)
+  int64_t Integer(uint64_t i)
+      const;  // is_integer() and i < count (CHECK); kU64 above INT64_MAX gives INT64_MAX
+  double Float(uint64_t i) const;  // is_float() and i < count (CHECK)
 };
 // Unsigned integers, signed integers, floats, bool, string (view into the file), array.
 using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string_view, GgufArray>;
@@ -58,21 +73,8 @@ struct GgufTensor {
   uint64_t num_elements() const;
 };
 
-// Storage of one ggml type, from the file format (not asked of ggml; a test compares).
-struct GgmlTypeInfo {
-  uint32_t id;
-  std::string_view name;  // "Q4_1"
-  uint32_t block_size;    // values per block
-  uint32_t type_size;     // bytes per block
-  bool is_weight;         // may be the left side of a matrix product
-};
-const GgmlTypeInfo* FindGgmlType(uint32_t id);  // nullptr: unknown to this build
-std::span<const GgmlTypeInfo> AllGgmlTypes();
-
-// Text from a file made fit for a one-line message: control bytes and bad UTF-8 escaped, cut at `max_bytes` with "...".
-std::string PrintableText(std::string_view text, size_t max_bytes = 64);
-
-// Immutable after Parse; safe to read from many threads. Keeps views into `bytes`, which must outlive it.
+// Immutable after Parse; safe to read from many threads. Keeps views into `bytes`, which must
+// outlive it.
 class Gguf {
  public:
   static constexpr uint64_t kMaxArrayElements = 1u << 24;
@@ -83,17 +85,22 @@ class Gguf {
 
   const GgufTensor* FindTensor(std::string_view name) const;
   std::span<const GgufTensor> tensors() const { return tensors_; }
-  std::span<const uint8_t> Data(const GgufTensor& tensor) const { return bytes_.subspan(tensor.offset, tensor.bytes); }
+  std::span<const uint8_t> Data(const GgufTensor& tensor) const {
+    return bytes_.subspan(tensor.offset, tensor.bytes);
+  }
 
   const GgufEntry* FindEntry(std::string_view key) const;
   const GgufValue* Find(std::string_view key) const;
   const std::vector<GgufEntry>& metadata() const { return metadata_; }
 
-  // Typed getters: kCorrupt if the key has another type or is out of [min, max] (NaN always is); kNotFound if absent and
-  // no fallback. GetUint takes any integer type, GetFloat f32 and f64.
-  Result<uint64_t> GetUint(std::string_view key, uint64_t min, uint64_t max, std::optional<uint64_t> fallback = {}) const;
-  Result<double> GetFloat(std::string_view key, double min, double max, std::optional<double> fallback = {}) const;
-  Result<std::string_view> GetString(std::string_view key, std::optional<std::string_view> fallback = {}) const;
+  // Typed getters: kCorrupt if the key has another type or is out of [min, max] (NaN always is);
+  // kNotFound if absent and no fallback. GetUint takes any integer type, GetFloat f32 and f64.
+  Result<uint64_t> GetUint(std::string_view key, uint64_t min, uint64_t max,
+                           std::optional<uint64_t> fallback = {}) const;
+  Result<double> GetFloat(std::string_view key, double min, double max,
+                          std::optional<double> fallback = {}) const;
+  Result<std::string_view> GetString(std::string_view key,
+                                     std::optional<std::string_view> fallback = {}) const;
   Result<bool> GetBool(std::string_view key, std::optional<bool> fallback = {}) const;
   // nullptr: no such key. kCorrupt if it is no array.
   Result<const GgufArray*> GetArray(std::string_view key) const;

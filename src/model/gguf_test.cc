@@ -23,7 +23,8 @@ std::string ErrorOf(const std::vector<uint8_t>& bytes) {
 bool GgmlAccepts(const std::vector<uint8_t>& bytes) {
   ggml_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   ggml_context* context = nullptr;
-  gguf_context* gguf = gguf_init_from_buffer(bytes.data(), bytes.size(), {.no_alloc = true, .ctx = &context});
+  gguf_context* gguf =
+      gguf_init_from_buffer(bytes.data(), bytes.size(), {.no_alloc = true, .ctx = &context});
   const bool ok = gguf != nullptr;
   if (context != nullptr) ggml_free(context);
   if (gguf != nullptr) gguf_free(gguf);
@@ -43,7 +44,8 @@ TEST(GgmlTypesTest, TableAgreesWithGgml) {
     EXPECT_EQ(info->type_size, ggml_type_size(type)) << info->name;
     EXPECT_STRCASEEQ(std::string(info->name).c_str(), ggml_type_name(type));
     // Weights are multiplied and looked up, so ggml must be able to turn them into floats.
-    if (info->is_weight && type != GGML_TYPE_F32) EXPECT_NE(ggml_get_type_traits(type)->to_float, nullptr) << info->name;
+    if (info->is_weight && type != GGML_TYPE_F32)
+      EXPECT_NE(ggml_get_type_traits(type)->to_float, nullptr) << info->name;
   }
   EXPECT_EQ(FindGgmlType(GGML_TYPE_COUNT), nullptr);
 }
@@ -53,12 +55,18 @@ TEST(GgufTest, ReadsAllValueTypes) {
   b.Set<uint8_t>("u8", GgufType::kU8, 200).Set<int8_t>("i8", GgufType::kI8, -5);
   b.Set<uint16_t>("u16", GgufType::kU16, 60000).Set<int16_t>("i16", GgufType::kI16, -30000);
   b.U32("u32", 4000000000u).Set<int32_t>("i32", GgufType::kI32, -7);
-  b.Set<uint64_t>("u64", GgufType::kU64, std::numeric_limits<uint64_t>::max()).Set<int64_t>("i64", GgufType::kI64, -1);
-  b.F32("f32", 1.5f).Set<double>("f64", GgufType::kF64, -2.25).Bool("bool", true).String("string", "\xc3\xa9t\xc3\xa9");
+  b.Set<uint64_t>("u64", GgufType::kU64, std::numeric_limits<uint64_t>::max())
+      .Set<int64_t>("i64", GgufType::kI64, -1);
+  b.F32("f32", 1.5f)
+      .Set<double>("f64", GgufType::kF64, -2.25)
+      .Bool("bool", true)
+      .String("string", "\xc3\xa9t\xc3\xa9");
   const std::vector<std::string> strings = {"a", "", "ccc"};
   const std::vector<int16_t> numbers = {-1, 2, 300};
   const std::vector<float> floats = {0.5f, -1};
-  b.Strings("strings", strings).Array<int16_t>("numbers", GgufType::kI16, numbers).Array<float>("floats", GgufType::kF32, floats);
+  b.Strings("strings", strings)
+      .Array<int16_t>("numbers", GgufType::kI16, numbers)
+      .Array<float>("floats", GgufType::kF32, floats);
   const std::vector<uint8_t> bytes = b.Build();
   const auto file = Gguf::Parse(bytes, "x.gguf");
   ASSERT_TRUE(file) << file.error().message;
@@ -84,13 +92,17 @@ TEST(GgufTest, ReadsAllValueTypes) {
 
 TEST(GgufTest, GettersRefuseWrongTypesAndRanges) {
   GgufBuilder b;
-  b.U32("n", 5).Set<int32_t>("negative", GgufType::kI32, -1).F32("nan", std::numeric_limits<float>::quiet_NaN()).Bool("b", true);
+  b.U32("n", 5)
+      .Set<int32_t>("negative", GgufType::kI32, -1)
+      .F32("nan", std::numeric_limits<float>::quiet_NaN())
+      .Bool("b", true);
   const std::vector<uint8_t> bytes = b.Build();
   const auto file = Gguf::Parse(bytes, "x.gguf");
   ASSERT_TRUE(file);
   EXPECT_EQ(file->GetUint("n", 6, 9).error().message, "x.gguf: key 'n' is 5, expected 6 to 9");
   EXPECT_THAT(file->GetUint("negative", 0, 9).error().message, HasSubstr("is -1"));
-  EXPECT_EQ(file->GetUint("nan", 0, 9).error().message, "x.gguf: key 'nan' has type f32, expected an integer");
+  EXPECT_EQ(file->GetUint("nan", 0, 9).error().message,
+            "x.gguf: key 'nan' has type f32, expected an integer");
   EXPECT_EQ(file->GetUint("b", 0, 9).error().code, ErrorCode::kCorrupt);
   EXPECT_EQ(file->GetFloat("nan", -1e30, 1e30).error().code, ErrorCode::kCorrupt);
   EXPECT_EQ(file->GetFloat("n", 0, 9).error().code, ErrorCode::kCorrupt);
@@ -132,9 +144,11 @@ TEST(GgufTest, AlignmentIsHonoured) {
     EXPECT_EQ(file->tensors()[1].offset % alignment, 0u);
   }
   for (const uint32_t alignment : {0u, 3u, 4u, 1u << 30}) {
-    EXPECT_THAT(ErrorOf(GgufBuilder().U32("general.alignment", alignment).Build()), HasSubstr("expected a power of two"));
+    EXPECT_THAT(ErrorOf(GgufBuilder().U32("general.alignment", alignment).Build()),
+                HasSubstr("expected a power of two"));
   }
-  EXPECT_THAT(ErrorOf(GgufBuilder().Set<uint64_t>("general.alignment", GgufType::kU64, 32).Build()), HasSubstr("expected u32"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().Set<uint64_t>("general.alignment", GgufType::kU64, 32).Build()),
+              HasSubstr("expected u32"));
 }
 
 // Every prefix of a file is refused, and never read past its end (the sanitizer builds would tell).
@@ -142,7 +156,8 @@ TEST(GgufTest, EveryTruncationIsRefused) {
   const std::vector<uint8_t> whole = GgufBuilder(TinyModel()).Build();
   ASSERT_TRUE(Gguf::Parse(whole, "x.gguf"));
   // ggml needs no padding after the last tensor, neither do we.
-  const size_t data_end = Gguf::Parse(whole, "x")->tensors().back().offset + Gguf::Parse(whole, "x")->tensors().back().bytes;
+  const size_t data_end = Gguf::Parse(whole, "x")->tensors().back().offset +
+                          Gguf::Parse(whole, "x")->tensors().back().bytes;
   for (size_t size = 0; size < data_end; size += size < 9000 ? 1 : 997) {
     const std::vector<uint8_t> cut(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(size));
     ASSERT_FALSE(Gguf::Parse(cut, "x.gguf")) << size;
@@ -152,7 +167,8 @@ TEST(GgufTest, EveryTruncationIsRefused) {
 TEST(GgufTest, HeaderErrorsNameTheCause) {
   EXPECT_EQ(ErrorOf({}), "x.gguf: the file is empty");
   EXPECT_THAT(ErrorOf({'G', 'G'}), HasSubstr("the file ends at byte 2"));
-  EXPECT_THAT(ErrorOf({'P', 'K', 3, 4, 0, 0}), HasSubstr("not a GGUF file (the first bytes are 504b0304"));
+  EXPECT_THAT(ErrorOf({'P', 'K', 3, 4, 0, 0}),
+              HasSubstr("not a GGUF file (the first bytes are 504b0304"));
   GgufBuilder b;
   b.version = 1;
   EXPECT_EQ(ErrorOf(b.Build()), "x.gguf: GGUF version 1; supported: 2, 3");
@@ -168,28 +184,36 @@ TEST(GgufTest, HeaderErrorsNameTheCause) {
 }
 
 TEST(GgufTest, MetadataErrorsNameTheCause) {
-  EXPECT_THAT(ErrorOf(GgufBuilder().U32("a", 1).U32("b", 1).AddDuplicate("a").Build()), HasSubstr("'a' is there twice"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().U32("a", 1).U32("b", 1).AddDuplicate("a").Build()),
+              HasSubstr("'a' is there twice"));
   EXPECT_THAT(ErrorOf(GgufBuilder().U32("", 1).Build()), HasSubstr("is empty"));
   EXPECT_THAT(ErrorOf(GgufBuilder().U32("a\nb", 1).Build()), HasSubstr("'a\\x0ab'"));
-  EXPECT_THAT(ErrorOf(GgufBuilder().U32("\xff\xfe", 1).Build()), HasSubstr("not printable UTF-8: '\\xff\\xfe'"));
-  EXPECT_THAT(ErrorOf(GgufBuilder().SetRaw("a", static_cast<GgufType>(13), {0, 0, 0, 0}).Build()), HasSubstr("unknown type 13"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().U32("\xff\xfe", 1).Build()),
+              HasSubstr("not printable UTF-8: '\\xff\\xfe'"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().SetRaw("a", static_cast<GgufType>(13), {0, 0, 0, 0}).Build()),
+              HasSubstr("unknown type 13"));
   ByteWriter nested;
   nested.Number<uint32_t>(9);
   nested.Number<uint64_t>(0);
-  EXPECT_THAT(ErrorOf(GgufBuilder().SetRaw("a", GgufType::kArray, nested.bytes()).Build()), HasSubstr("array of arrays"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().SetRaw("a", GgufType::kArray, nested.bytes()).Build()),
+              HasSubstr("array of arrays"));
   for (const uint32_t element : {0u, 5u, 8u, 12u}) {
     ByteWriter huge;
     huge.Number<uint32_t>(element);
     huge.Number<uint64_t>(0x2000000000000001);  // times 8 overflows to 8
-    EXPECT_THAT(ErrorOf(GgufBuilder().SetRaw("a", GgufType::kArray, huge.bytes()).U32("b", 1).Build()), HasSubstr("claims"));
+    EXPECT_THAT(
+        ErrorOf(GgufBuilder().SetRaw("a", GgufType::kArray, huge.bytes()).U32("b", 1).Build()),
+        HasSubstr("claims"));
   }
   ByteWriter long_string;
   long_string.Number<uint64_t>(~0ull);
-  EXPECT_THAT(ErrorOf(GgufBuilder().SetRaw("a", GgufType::kString, long_string.bytes()).Build()), HasSubstr("claims"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().SetRaw("a", GgufType::kString, long_string.bytes()).Build()),
+              HasSubstr("claims"));
 }
 
 TEST(GgufTest, TensorErrorsNameTheCause) {
-  const auto error = [](std::vector<uint64_t> shape, uint32_t type = 0, std::string_view name = "t") {
+  const auto error = [](std::vector<uint64_t> shape, uint32_t type = 0,
+                        std::string_view name = "t") {
     return ErrorOf(GgufBuilder().Tensor(name, std::move(shape), type).Build());
   };
   EXPECT_THAT(error({}), HasSubstr("0 dimensions"));
@@ -217,11 +241,13 @@ TEST(GgufTest, TensorErrorsNameTheCause) {
   }
 }
 
-// One byte of a real file changed: whatever we still accept, ggml must accept, because libllama opens the same file.
+// One byte of a real file changed: whatever we still accept, ggml must accept, because libllama
+// opens the same file.
 TEST(GgufTest, WhatWeAcceptGgmlAccepts) {
   GgufBuilder b = TinyModel("qwen3");
   const std::vector<std::string> few = {"a", "b"};
-  b.Strings("tokenizer.ggml.tokens", few).Erase("tokenizer.ggml.token_type");  // shorter, so that more bytes matter
+  b.Strings("tokenizer.ggml.tokens", few)
+      .Erase("tokenizer.ggml.token_type");  // shorter, so that more bytes matter
   std::vector<uint8_t> bytes = b.Build();
   const size_t header = Gguf::Parse(bytes, "x")->tensors()[0].offset;
   int accepted = 0, refused = 0;
@@ -245,7 +271,7 @@ TEST(PrintableTextTest, EscapesAndCuts) {
   EXPECT_EQ(PrintableText("plain"), "plain");
   EXPECT_EQ(PrintableText("a\nb\x7f"), "a\\x0ab\\x7f");
   EXPECT_EQ(PrintableText("\xc3\xa9\xff"), "\xc3\xa9\\xff");
-  EXPECT_EQ(PrintableText("\xc0\x80"), "\\xc0\\x80");          // overlong
+  EXPECT_EQ(PrintableText("\xc0\x80"), "\\xc0\\x80");           // overlong
   EXPECT_EQ(PrintableText("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // surrogate
   EXPECT_EQ(PrintableText("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
   EXPECT_EQ(PrintableText("abcdef", 3), "abc...");

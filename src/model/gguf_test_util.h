@@ -1,4 +1,5 @@
-// Writes GGUF files in memory for tests: well-formed ones, and ones with a wrong count, offset or type where a test asks.
+// Writes GGUF files in memory for tests: well-formed ones, and ones with a wrong count, offset or
+// type where a test asks.
 #ifndef TURBOQUANT_MODEL_GGUF_TEST_UTIL_H_
 #define TURBOQUANT_MODEL_GGUF_TEST_UTIL_H_
 
@@ -27,8 +28,12 @@ class ByteWriter {
     Number<uint64_t>(text.size());
     bytes_.insert(bytes_.end(), text.begin(), text.end());
   }
-  void PadTo(uint64_t alignment) { bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment); }
-  void Append(std::span<const uint8_t> more) { bytes_.insert(bytes_.end(), more.begin(), more.end()); }
+  void PadTo(uint64_t alignment) {
+    bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment);
+  }
+  void Append(std::span<const uint8_t> more) {
+    bytes_.insert(bytes_.end(), more.begin(), more.end());
+  }
   std::vector<uint8_t>& bytes() { return bytes_; }
 
  private:
@@ -53,7 +58,9 @@ class GgufBuilder {
   }
   GgufBuilder& U32(std::string_view key, uint32_t value) { return Set(key, GgufType::kU32, value); }
   GgufBuilder& F32(std::string_view key, float value) { return Set(key, GgufType::kF32, value); }
-  GgufBuilder& Bool(std::string_view key, bool value) { return Set<uint8_t>(key, GgufType::kBool, value); }
+  GgufBuilder& Bool(std::string_view key, bool value) {
+    return Set<uint8_t>(key, GgufType::kBool, value);
+  }
   GgufBuilder& String(std::string_view key, std::string_view text) {
     ByteWriter w;
     w.String(text);
@@ -165,13 +172,18 @@ class GgufBuilder {
   std::vector<Entry> entries_;
 };
 
-// The smallest complete model: one layer, two heads of 16 that share one KV head, byte-level BPE of 259 tokens.
+// The smallest complete model: one layer, two heads of 16 that share one KV head, byte-level BPE of
+// 259 tokens.
 inline GgufBuilder TinyModel(const std::string& architecture = "llama") {
   GgufBuilder b;
-  const auto key = [&](std::string_view suffix) { return architecture + "." + std::string(suffix); };
+  const auto key = [&](std::string_view suffix) {
+    return architecture + "." + std::string(suffix);
+  };
   b.String("general.architecture", architecture).String("general.name", "tiny");
   b.U32(key("block_count"), 1).U32(key("context_length"), 128).U32(key("embedding_length"), 32);
-  b.U32(key("feed_forward_length"), 64).U32(key("attention.head_count"), 2).U32(key("attention.head_count_kv"), 1);
+  b.U32(key("feed_forward_length"), 64)
+      .U32(key("attention.head_count"), 2)
+      .U32(key("attention.head_count_kv"), 1);
   b.F32(key("attention.layer_norm_rms_epsilon"), 1e-5f).F32(key("rope.freq_base"), 10000.0f);
   std::vector<std::string> tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
   for (int byte = 0; byte < 256; ++byte) tokens.push_back("token" + std::to_string(byte));

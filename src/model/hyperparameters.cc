@@ -24,8 +24,8 @@ constexpr uint64_t kMaxHidden = 1 << 16;
 constexpr uint64_t kMaxIntermediate = 1 << 20;
 constexpr uint64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
-// Keys of features that change the result and that our graphs do not compute. Allowed only with the value that means
-// "off" (1 for factors).
+// Keys of features that change the result and that our graphs do not compute. Allowed only with the
+// value that means "off" (1 for factors).
 struct Unsupported {
   std::string_view key;
   double neutral;
@@ -62,7 +62,8 @@ class KeyReader {
   std::string Key(std::string_view suffix) const { return fmt::format("{}.{}", prefix_, suffix); }
   const GgufEntry* Find(std::string_view suffix) const { return file_.FindEntry(Key(suffix)); }
 
-  Result<int> Int(std::string_view suffix, uint64_t min, uint64_t max, std::optional<uint64_t> fallback = {}) const {
+  Result<int> Int(std::string_view suffix, uint64_t min, uint64_t max,
+                  std::optional<uint64_t> fallback = {}) const {
     const std::string key = Key(suffix);
     TQ_RETURN_IF_ERROR(RefusePerLayer(key));
     TQ_ASSIGN_OR_RETURN(const uint64_t value, Required(file_.GetUint(key, min, max, fallback)));
@@ -70,13 +71,15 @@ class KeyReader {
   }
 
   // Finite and > 0 as a float, whatever double the file holds.
-  Result<float> PositiveFloat(std::string_view suffix, double max, std::optional<double> fallback = {}) const {
+  Result<float> PositiveFloat(std::string_view suffix, double max,
+                              std::optional<double> fallback = {}) const {
     const std::string key = Key(suffix);
     TQ_RETURN_IF_ERROR(RefusePerLayer(key));
     TQ_ASSIGN_OR_RETURN(const double value, Required(file_.GetFloat(key, 0, max, fallback)));
     const float narrow = static_cast<float>(value);
     if (!(narrow > 0) || !std::isfinite(narrow)) {
-      return Fail(ErrorCode::kCorrupt, "{}: key '{}' is {}, expected a number above 0", file_.name(), key, value);
+      return Fail(ErrorCode::kCorrupt, "{}: key '{}' is {}, expected a number above 0",
+                  file_.name(), key, value);
     }
     return narrow;
   }
@@ -87,7 +90,8 @@ class KeyReader {
 
   template <typename T>
   static Result<T> Required(Result<T> value) {
-    if (!value && value.error().code == ErrorCode::kNotFound) value.error().code = ErrorCode::kCorrupt;
+    if (!value && value.error().code == ErrorCode::kNotFound)
+      value.error().code = ErrorCode::kCorrupt;
     return value;
   }
 
@@ -95,7 +99,8 @@ class KeyReader {
   Status RefusePerLayer(const std::string& key) const {
     const GgufEntry* entry = file_.FindEntry(key);
     if (entry == nullptr || entry->type != GgufType::kArray) return {};
-    return Fail(ErrorCode::kUnsupported, "{}: key '{}' has a value per layer; only one for all layers is supported",
+    return Fail(ErrorCode::kUnsupported,
+                "{}: key '{}' has a value per layer; only one for all layers is supported",
                 file_.name(), key);
   }
 
@@ -106,12 +111,14 @@ class KeyReader {
 Status CheckSingleFile(const Gguf& file) {
   const GgufEntry* entry = file.FindEntry("split.count");
   if (entry != nullptr && entry->type != GgufType::kU16) {
-    return Fail(ErrorCode::kCorrupt, "{}: key 'split.count' has type {}, expected u16", file.name(), GgufTypeName(entry->type));
+    return Fail(ErrorCode::kCorrupt, "{}: key 'split.count' has type {}, expected u16", file.name(),
+                GgufTypeName(entry->type));
   }
   TQ_ASSIGN_OR_RETURN(const uint64_t parts, file.GetUint("split.count", 0, 65535, 0));
   if (parts <= 1) return {};
   return Fail(ErrorCode::kUnsupported,
-              "{}: a part of a model split into {} files; join them first (llama-gguf-split --merge FIRST_PART OUTPUT)",
+              "{}: a part of a model split into {} files; join them first (llama-gguf-split "
+              "--merge FIRST_PART OUTPUT)",
               file.name(), parts);
 }
 
@@ -127,8 +134,8 @@ Status RefuseUnsupportedFeatures(const Gguf& file, const KeyReader& keys) {
   for (const Unsupported& entry : kUnsupported) {
     const GgufEntry* found = keys.Find(entry.key);
     if (found == nullptr || NumberOf(found->value) == entry.neutral) continue;
-    return Fail(ErrorCode::kUnsupported, "{}: key '{}' asks for {}, which is not supported", file.name(), keys.Key(entry.key),
-                entry.feature);
+    return Fail(ErrorCode::kUnsupported, "{}: key '{}' asks for {}, which is not supported",
+                file.name(), keys.Key(entry.key), entry.feature);
   }
   return {};
 }
@@ -137,54 +144,65 @@ Status ReadSizes(const KeyReader& keys, ModelConfig* config) {
   TQ_ASSIGN_OR_RETURN(config->num_layers, keys.Int("block_count", 1, kMaxLayers));
   TQ_ASSIGN_OR_RETURN(config->max_context, keys.Int("context_length", 1, kMaxInt));
   TQ_ASSIGN_OR_RETURN(config->hidden_size, keys.Int("embedding_length", 1, kMaxHidden));
-  TQ_ASSIGN_OR_RETURN(config->intermediate_size, keys.Int("feed_forward_length", 1, kMaxIntermediate));
+  TQ_ASSIGN_OR_RETURN(config->intermediate_size,
+                      keys.Int("feed_forward_length", 1, kMaxIntermediate));
   TQ_ASSIGN_OR_RETURN(config->sliding_window, keys.Int("attention.sliding_window", 0, kMaxInt, 0));
   return {};
 }
 
 Status ReadHeads(const Gguf& file, const KeyReader& keys, ModelConfig* config) {
   TQ_ASSIGN_OR_RETURN(config->num_heads, keys.Int("attention.head_count", 1, kMaxHeads));
-  TQ_ASSIGN_OR_RETURN(config->num_kv_heads,
-                      keys.Int("attention.head_count_kv", 1, kMaxHeads, static_cast<uint64_t>(config->num_heads)));
+  TQ_ASSIGN_OR_RETURN(config->num_kv_heads, keys.Int("attention.head_count_kv", 1, kMaxHeads,
+                                                     static_cast<uint64_t>(config->num_heads)));
   if (config->num_heads % config->num_kv_heads != 0) {
-    return Fail(ErrorCode::kCorrupt, "{}: {} query heads do not divide into {} key-value heads", file.name(),
-                config->num_heads, config->num_kv_heads);
+    return Fail(ErrorCode::kCorrupt, "{}: {} query heads do not divide into {} key-value heads",
+                file.name(), config->num_heads, config->num_kv_heads);
   }
   const bool divides = config->hidden_size % config->num_heads == 0;
   if (!divides && keys.Find("attention.key_length") == nullptr) {
-    return Fail(ErrorCode::kCorrupt, "{}: hidden size {} does not divide into {} heads and key '{}' is missing", file.name(),
-                config->hidden_size, config->num_heads, keys.Key("attention.key_length"));
+    return Fail(ErrorCode::kCorrupt,
+                "{}: hidden size {} does not divide into {} heads and key '{}' is missing",
+                file.name(), config->hidden_size, config->num_heads,
+                keys.Key("attention.key_length"));
   }
   const auto by_division = static_cast<uint64_t>(config->hidden_size / config->num_heads);
   TQ_ASSIGN_OR_RETURN(config->head_dim, keys.Int("attention.key_length", 1, kMaxInt, by_division));
-  TQ_ASSIGN_OR_RETURN(const int value_length, keys.Int("attention.value_length", 1, kMaxInt, by_division));
+  TQ_ASSIGN_OR_RETURN(const int value_length,
+                      keys.Int("attention.value_length", 1, kMaxInt, by_division));
   if (value_length != config->head_dim) {
-    return Fail(ErrorCode::kUnsupported, "{}: keys of {} and values of {} channels per head; only equal sizes are supported",
+    return Fail(ErrorCode::kUnsupported,
+                "{}: keys of {} and values of {} channels per head; only equal sizes are supported",
                 file.name(), config->head_dim, value_length);
   }
   if (config->head_dim % 16 != 0 || config->head_dim > static_cast<int>(kMaxHeadDim)) {
-    return Fail(ErrorCode::kUnsupported, "{}: a head size of {} is not supported; supported: multiples of 16 up to {}",
+    return Fail(ErrorCode::kUnsupported,
+                "{}: a head size of {} is not supported; supported: multiples of 16 up to {}",
                 file.name(), config->head_dim, kMaxHeadDim);
   }
   return {};
 }
 
-// Positions are divided by `factor` with type linear (libllama's default when only the factor is there).
+// Positions are divided by `factor` with type linear (libllama's default when only the factor is
+// there).
 Status ReadRopeScaling(const Gguf& file, const KeyReader& keys, ModelConfig* config) {
   TQ_ASSIGN_OR_RETURN(const std::string_view type, keys.String("rope.scaling.type", "linear"));
   if (type == "none") return {};
   if (type != "linear") {
     return Fail(ErrorCode::kUnsupported,
-                "{}: rotary scaling of type '{}' is not supported; supported: none, linear, and llama 3's factors "
+                "{}: rotary scaling of type '{}' is not supported; supported: none, linear, and "
+                "llama 3's factors "
                 "(tensor rope_freqs.weight)",
                 file.name(), PrintableText(type));
   }
-  const std::string_view suffix = keys.Find("rope.scaling.factor") != nullptr ? "rope.scaling.factor" : "rope.scale_linear";
-  if (const GgufEntry* entry = keys.Find(suffix); entry != nullptr && NumberOf(entry->value) != 0.0) {
+  const std::string_view suffix =
+      keys.Find("rope.scaling.factor") != nullptr ? "rope.scaling.factor" : "rope.scale_linear";
+  if (const GgufEntry* entry = keys.Find(suffix);
+      entry != nullptr && NumberOf(entry->value) != 0.0) {
     TQ_ASSIGN_OR_RETURN(const float factor, keys.PositiveFloat(suffix, 1e6));
     config->rope_scale = 1.0f / factor;
     if (!std::isfinite(config->rope_scale)) {
-      return Fail(ErrorCode::kCorrupt, "{}: key '{}' is {}, too close to 0", file.name(), keys.Key(suffix), factor);
+      return Fail(ErrorCode::kCorrupt, "{}: key '{}' is {}, too close to 0", file.name(),
+                  keys.Key(suffix), factor);
     }
   }
   return {};
@@ -203,9 +221,11 @@ Status ReadRope(const Gguf& file, const KeyReader& keys, ModelConfig* config) {
     return Fail(ErrorCode::kCorrupt, "{}: key '{}' is {}, expected an even number", file.name(),
                 keys.Key("rope.dimension_count"), config->rope_dim);
   }
-  // None of the supported architectures rotates a part of a head, and libllama refuses it for them: there is no oracle.
+  // None of the supported architectures rotates a part of a head, and libllama refuses it for them:
+  // there is no oracle.
   if (config->rope_dim != config->head_dim) {
-    return Fail(ErrorCode::kUnsupported, "{}: rotation of {} of {} channels per head is not supported for '{}'", file.name(),
+    return Fail(ErrorCode::kUnsupported,
+                "{}: rotation of {} of {} channels per head is not supported for '{}'", file.name(),
                 config->rope_dim, config->head_dim, config->architecture);
   }
   return ReadRopeScaling(file, keys, config);
@@ -213,9 +233,12 @@ Status ReadRope(const Gguf& file, const KeyReader& keys, ModelConfig* config) {
 
 Status ReadVocabularySize(const Gguf& file, const KeyReader& keys, ModelConfig* config) {
   const GgufTensor* embedding = file.FindTensor(kTokenEmbedding);
-  if (embedding == nullptr) return Fail(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", file.name(), kTokenEmbedding);
+  if (embedding == nullptr)
+    return Fail(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", file.name(), kTokenEmbedding);
   const uint64_t rows = embedding->num_elements() / embedding->shape[0];
-  if (rows > kMaxInt) return Fail(ErrorCode::kUnsupported, "{}: {} tokens are more than {}", file.name(), rows, kMaxInt);
+  if (rows > kMaxInt)
+    return Fail(ErrorCode::kUnsupported, "{}: {} tokens are more than {}", file.name(), rows,
+                kMaxInt);
   TQ_RETURN_IF_ERROR(keys.Int("vocab_size", rows, rows, rows));
   config->vocab_size = static_cast<int>(rows);
   return CheckVocabulary(file, rows);
@@ -224,33 +247,37 @@ Status ReadVocabularySize(const Gguf& file, const KeyReader& keys, ModelConfig* 
 Result<std::string_view> ReadArchitecture(const Gguf& file) {
   TQ_ASSIGN_OR_RETURN(const std::string_view kind, file.GetString("general.type", "model"));
   if (kind != "model") {
-    return Fail(ErrorCode::kUnsupported, "{}: a GGUF of type '{}', not a model", file.name(), PrintableText(kind));
+    return Fail(ErrorCode::kUnsupported, "{}: a GGUF of type '{}', not a model", file.name(),
+                PrintableText(kind));
   }
-  TQ_ASSIGN_OR_RETURN(const std::string_view name, KeyReader::Required(file.GetString("general.architecture")));
+  TQ_ASSIGN_OR_RETURN(const std::string_view name,
+                      KeyReader::Required(file.GetString("general.architecture")));
   if (FindArchitecture(name) == nullptr) {
-    return Fail(ErrorCode::kUnsupported, "{}: architecture '{}' is not supported; supported: {}", file.name(),
-                PrintableText(name), ArchitectureNames());
+    return Fail(ErrorCode::kUnsupported, "{}: architecture '{}' is not supported; supported: {}",
+                file.name(), PrintableText(name), ArchitectureNames());
   }
   return name;
 }
 
-std::string ShapeText(std::span<const uint64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string ShapeText(std::span<const uint64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
 
 Status CheckTensor(const Gguf& file, const TensorSpec& spec) {
   const GgufTensor* tensor = file.FindTensor(spec.name);
   if (tensor == nullptr) {
     if (!spec.required) return {};
-    return Fail(ErrorCode::kCorrupt, "{}: tensor '{}' is missing, expected shape {}", file.name(), spec.name,
-                ShapeText(spec.shape));
+    return Fail(ErrorCode::kCorrupt, "{}: tensor '{}' is missing, expected shape {}", file.name(),
+                spec.name, ShapeText(spec.shape));
   }
   if (!tensor->HasShape(spec.shape)) {
-    return Fail(ErrorCode::kCorrupt, "{}: tensor '{}' has shape {}, expected {}", file.name(), spec.name,
-                ShapeText(tensor->shape), ShapeText(spec.shape));
+    return Fail(ErrorCode::kCorrupt, "{}: tensor '{}' has shape {}, expected {}", file.name(),
+                spec.name, ShapeText(tensor->shape), ShapeText(spec.shape));
   }
   const GgmlTypeInfo* type = FindGgmlType(tensor->ggml_type);
   if (!type->is_weight) {
-    return Fail(ErrorCode::kCorrupt, "{}: tensor '{}' has type {}, which is no type of weights", file.name(), spec.name,
-                type->name);
+    return Fail(ErrorCode::kCorrupt, "{}: tensor '{}' has type {}, which is no type of weights",
+                file.name(), spec.name, type->name);
   }
   return {};
 }
@@ -260,14 +287,15 @@ Status CheckRopeFactors(const Gguf& file) {
   const GgufTensor* tensor = file.FindTensor("rope_freqs.weight");
   if (tensor == nullptr) return {};
   if (FindGgmlType(tensor->ggml_type)->name != "F32") {
-    return Fail(ErrorCode::kUnsupported, "{}: tensor '{}' has type {}, expected F32", file.name(), tensor->name,
-                FindGgmlType(tensor->ggml_type)->name);
+    return Fail(ErrorCode::kUnsupported, "{}: tensor '{}' has type {}, expected F32", file.name(),
+                tensor->name, FindGgmlType(tensor->ggml_type)->name);
   }
   const GgufArray factors = {GgufType::kF32, tensor->num_elements(), file.Data(*tensor), {}};
   for (uint64_t i = 0; i < factors.size(); ++i) {
     if (!(factors.Float(i) > 0) || !std::isfinite(factors.Float(i))) {
-      return Fail(ErrorCode::kCorrupt, "{}: tensor '{}' is {} at element {}, expected a finite number above 0", file.name(),
-                  tensor->name, factors.Float(i), i);
+      return Fail(ErrorCode::kCorrupt,
+                  "{}: tensor '{}' is {} at element {}, expected a finite number above 0",
+                  file.name(), tensor->name, factors.Float(i), i);
     }
   }
   return {};
@@ -303,7 +331,8 @@ Status CheckTensors(const Gguf& file, const ModelConfig& config) {
   }
   for (const GgufTensor& tensor : file.tensors()) {
     if (!known.contains(tensor.name)) {
-      return Fail(ErrorCode::kUnsupported, "{}: tensor '{}' has no place in the graph of a '{}' model of {} layers",
+      return Fail(ErrorCode::kUnsupported,
+                  "{}: tensor '{}' has no place in the graph of a '{}' model of {} layers",
                   file.name(), tensor.name, config.architecture, config.num_layers);
     }
   }
@@ -314,9 +343,11 @@ std::string SummarizeWeightTypes(const Gguf& file) {
   std::map<std::string_view, int64_t> counts;
   for (const GgufTensor& tensor : file.tensors()) ++counts[FindGgmlType(tensor.ggml_type)->name];
   std::vector<std::pair<std::string_view, int64_t>> sorted(counts.begin(), counts.end());
-  std::ranges::sort(sorted, {}, [](const auto& entry) { return std::pair(-entry.second, entry.first); });
+  std::ranges::sort(sorted, {},
+                    [](const auto& entry) { return std::pair(-entry.second, entry.first); });
   std::string text;
-  for (const auto& [type, count] : sorted) text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", type, count);
+  for (const auto& [type, count] : sorted)
+    text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", type, count);
   return text;
 }
 

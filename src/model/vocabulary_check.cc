@@ -10,7 +10,8 @@ namespace turboquant {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 1024;
-// Of the squared lengths of all tokens: bounds what libllama makes of tokens whose characters stand for no byte.
+// Of the squared lengths of all tokens: bounds what libllama makes of tokens whose characters stand
+// for no byte.
 constexpr uint64_t kMaxSquaredTokenBytes = 256u << 20;
 constexpr int64_t kTokenTypeByte = 6;  // llama.h: LLAMA_TOKEN_TYPE_BYTE
 
@@ -35,14 +36,18 @@ constexpr TypedKey kTypedKeys[] = {
 };
 
 constexpr std::string_view kSpecialTokens[] = {
-    "bos",     "eos",     "eot",     "eom",     "unknown", "seperator", "padding", "cls",    "mask",
-    "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep",   "prefix",  "suffix", "middle",
+    "bos",     "eos",     "eot",     "eom",     "unknown", "seperator",
+    "padding", "cls",     "mask",    "fim_pre", "fim_suf", "fim_mid",
+    "fim_pad", "fim_rep", "fim_sep", "prefix",  "suffix",  "middle",
 };
 
 // "<0x0A>", as SentencePiece writes a byte.
 bool IsByteToken(std::string_view text) {
-  const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f'); };
-  return text.size() == 6 && text.starts_with("<0x") && text[5] == '>' && is_hex(text[3]) && is_hex(text[4]);
+  const auto is_hex = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F') || (c >= 'a' && c <= 'f');
+  };
+  return text.size() == 6 && text.starts_with("<0x") && text[5] == '>' && is_hex(text[3]) &&
+         is_hex(text[4]);
 }
 
 class VocabularyChecker {
@@ -54,7 +59,8 @@ class VocabularyChecker {
     TQ_ASSIGN_OR_RETURN(const std::string_view model, RequiredString("tokenizer.ggml.model"));
     is_bpe_ = model == "gpt2";
     if (!is_bpe_ && model != "llama") {
-      return Fail(ErrorCode::kUnsupported, "{}: tokenizer model '{}' is not supported; supported: gpt2, llama", file_.name(),
+      return Fail(ErrorCode::kUnsupported,
+                  "{}: tokenizer model '{}' is not supported; supported: gpt2, llama", file_.name(),
                   PrintableText(model));
     }
     TQ_RETURN_IF_ERROR(CheckTokens());
@@ -68,13 +74,15 @@ class VocabularyChecker {
  private:
   template <typename... Args>
   std::unexpected<Error> Corrupt(fmt::format_string<Args...> format, Args&&... args) const {
-    return Fail(ErrorCode::kCorrupt, "{}: {}", file_.name(), fmt::format(format, std::forward<Args>(args)...));
+    return Fail(ErrorCode::kCorrupt, "{}: {}", file_.name(),
+                fmt::format(format, std::forward<Args>(args)...));
   }
 
   Status CheckType(const TypedKey& typed) const {
     const GgufEntry* entry = file_.FindEntry(typed.key);
     if (entry == nullptr || entry->type == typed.type) return {};
-    return Corrupt("key '{}' has type {}, expected {}", typed.key, GgufTypeName(entry->type), GgufTypeName(typed.type));
+    return Corrupt("key '{}' has type {}, expected {}", typed.key, GgufTypeName(entry->type),
+                   GgufTypeName(typed.type));
   }
 
   Result<std::string_view> RequiredString(std::string_view key) const {
@@ -83,7 +91,8 @@ class VocabularyChecker {
   }
 
   // nullptr if the key is absent and may be.
-  Result<const GgufArray*> TypedArray(std::string_view key, std::initializer_list<GgufType> types, bool required) const {
+  Result<const GgufArray*> TypedArray(std::string_view key, std::initializer_list<GgufType> types,
+                                      bool required) const {
     TQ_ASSIGN_OR_RETURN(const GgufArray* array, file_.GetArray(key));
     if (array == nullptr) {
       if (required) return Corrupt("key '{}' is missing", key);
@@ -92,42 +101,50 @@ class VocabularyChecker {
     for (const GgufType type : types) {
       if (array->element_type == type) return array;
     }
-    return Corrupt("key '{}' is an array of {}, expected {}", key, GgufTypeName(array->element_type),
-                   GgufTypeName(*types.begin()));
+    return Corrupt("key '{}' is an array of {}, expected {}", key,
+                   GgufTypeName(array->element_type), GgufTypeName(*types.begin()));
   }
 
   Status CheckTokens() {
-    TQ_ASSIGN_OR_RETURN(const GgufArray* tokens, TypedArray("tokenizer.ggml.tokens", {GgufType::kString}, true));
+    TQ_ASSIGN_OR_RETURN(const GgufArray* tokens,
+                        TypedArray("tokenizer.ggml.tokens", {GgufType::kString}, true));
     if (tokens->size() != vocab_size_) {
-      return Corrupt("the vocabulary has {} tokens, the embedding matrix {} rows", tokens->size(), vocab_size_);
+      return Corrupt("the vocabulary has {} tokens, the embedding matrix {} rows", tokens->size(),
+                     vocab_size_);
     }
     uint64_t squared_bytes = 0;
     seen_.reserve(tokens->size());
     placeholders_.reserve(tokens->size());  // so that views into its strings stay valid
     for (uint64_t i = 0; i < tokens->size(); ++i) {
       std::string_view text = tokens->strings[i];
-      // libllama puts this text in place of an empty one, which must not meet a token that is called so.
+      // libllama puts this text in place of an empty one, which must not meet a token that is
+      // called so.
       if (text.empty()) text = placeholders_.emplace_back(fmt::format("[EMPTY_{}]", i));
       if (text.size() > kMaxTokenBytes) {
         return Corrupt("token {} has {} bytes, more than {}", i, text.size(), kMaxTokenBytes);
       }
       squared_bytes += text.size() * text.size();
-      if (!seen_.insert(text).second) return Corrupt("token {} is there twice: '{}'", i, PrintableText(text));
+      if (!seen_.insert(text).second)
+        return Corrupt("token {} is there twice: '{}'", i, PrintableText(text));
     }
-    if (squared_bytes > kMaxSquaredTokenBytes) return Corrupt("the tokens of the vocabulary are absurdly long");
+    if (squared_bytes > kMaxSquaredTokenBytes)
+      return Corrupt("the tokens of the vocabulary are absurdly long");
     tokens_ = tokens;
     return {};
   }
 
   Status CheckTokenTypes() const {
-    TQ_ASSIGN_OR_RETURN(const GgufArray* types, TypedArray("tokenizer.ggml.token_type", {GgufType::kI32}, false));
+    TQ_ASSIGN_OR_RETURN(const GgufArray* types,
+                        TypedArray("tokenizer.ggml.token_type", {GgufType::kI32}, false));
     if (types == nullptr) return {};
     if (types->size() != vocab_size_) {
-      return Corrupt("key 'tokenizer.ggml.token_type' has {} elements, expected {}", types->size(), vocab_size_);
+      return Corrupt("key 'tokenizer.ggml.token_type' has {} elements, expected {}", types->size(),
+                     vocab_size_);
     }
     for (uint64_t i = 0; i < types->size(); ++i) {
       if (types->Integer(i) == kTokenTypeByte && !IsByteToken(tokens_->strings[i])) {
-        return Corrupt("token {} has the type of a byte but is '{}', not like '<0x0A>'", i, PrintableText(tokens_->strings[i]));
+        return Corrupt("token {} has the type of a byte but is '{}', not like '<0x0A>'", i,
+                       PrintableText(tokens_->strings[i]));
       }
     }
     return {};
@@ -152,13 +169,16 @@ class VocabularyChecker {
 
   Status CheckScores() const {
     TQ_ASSIGN_OR_RETURN(const GgufArray* scores,
-                        TypedArray("tokenizer.ggml.scores", {GgufType::kF32, GgufType::kI32}, /*required=*/!is_bpe_));
+                        TypedArray("tokenizer.ggml.scores", {GgufType::kF32, GgufType::kI32},
+                                   /*required=*/!is_bpe_));
     if (scores == nullptr) return {};
     if (scores->size() != vocab_size_) {
-      return Corrupt("key 'tokenizer.ggml.scores' has {} elements, expected {}", scores->size(), vocab_size_);
+      return Corrupt("key 'tokenizer.ggml.scores' has {} elements, expected {}", scores->size(),
+                     vocab_size_);
     }
     for (uint64_t i = 0; scores->is_float() && i < scores->size(); ++i) {
-      if (std::isnan(scores->Float(i))) return Corrupt("key 'tokenizer.ggml.scores' is not a number at element {}", i);
+      if (std::isnan(scores->Float(i)))
+        return Corrupt("key 'tokenizer.ggml.scores' is not a number at element {}", i);
     }
     return {};
   }
@@ -174,15 +194,20 @@ class VocabularyChecker {
       TQ_RETURN_IF_ERROR(CheckType({key, GgufType::kU32}));
       TQ_RETURN_IF_ERROR(file_.GetUint(key, 0, vocab_size_ - 1, 0));
     }
-    // libllama's defaults, which hold where the file names no id, and which it asserts when it has to write one.
+    // libllama's defaults, which hold where the file names no id, and which it asserts when it has
+    // to write one.
     const uint64_t default_bos = is_bpe_ ? 11 : 1, default_eos = is_bpe_ ? 11 : 2;
     TQ_ASSIGN_OR_RETURN(const bool add_bos, file_.GetBool("tokenizer.ggml.add_bos_token", true));
     TQ_ASSIGN_OR_RETURN(const bool add_eos, file_.GetBool("tokenizer.ggml.add_eos_token", false));
-    if (add_bos && file_.FindEntry("tokenizer.ggml.bos_token_id") == nullptr && default_bos >= vocab_size_) {
-      return Corrupt("prompts start with a BOS token, but key 'tokenizer.ggml.bos_token_id' is missing");
+    if (add_bos && file_.FindEntry("tokenizer.ggml.bos_token_id") == nullptr &&
+        default_bos >= vocab_size_) {
+      return Corrupt(
+          "prompts start with a BOS token, but key 'tokenizer.ggml.bos_token_id' is missing");
     }
-    if (add_eos && file_.FindEntry("tokenizer.ggml.eos_token_id") == nullptr && default_eos >= vocab_size_) {
-      return Corrupt("prompts end with an EOS token, but key 'tokenizer.ggml.eos_token_id' is missing");
+    if (add_eos && file_.FindEntry("tokenizer.ggml.eos_token_id") == nullptr &&
+        default_eos >= vocab_size_) {
+      return Corrupt(
+          "prompts end with an EOS token, but key 'tokenizer.ggml.eos_token_id' is missing");
     }
     return {};
   }
@@ -197,6 +222,8 @@ class VocabularyChecker {
 
 }  // namespace
 
-Status CheckVocabulary(const Gguf& file, uint64_t vocab_size) { return VocabularyChecker(file, vocab_size).Run(); }
+Status CheckVocabulary(const Gguf& file, uint64_t vocab_size) {
+  return VocabularyChecker(file, vocab_size).Run();
+}
 
 }  // namespace turboquant

@@ -1,4 +1,5 @@
-// Every file of make_hostile.py through the checks of Model::Load: refused, with one line that names what is wrong.
+// Every file of make_hostile.py through the checks of Model::Load: refused, with one line that
+// names what is wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
