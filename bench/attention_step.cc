@@ -149,10 +149,11 @@ class Cache {
                               .num_kv_heads = options.num_kv_heads,
                               .head_dim = options.head_dim,
                               .block_size = options.block_size};
-    const int max_context = depth + 4096;
+    const int max_context = depth + options.queries;
     KvCacheConfig config;
     config.layers.assign(static_cast<size_t>(options.num_layers), spec);
     config.num_blocks = max_context / options.block_size + 1;
+    config.max_num_seqs = 2;
     auto manager = KvCacheManager::Create(config);
     CHECK(manager.has_value());
     manager_ = std::move(*manager);
@@ -177,6 +178,9 @@ class Cache {
   size_t BlockBytes() const { return NumBlocks() * manager_->BytesPerBlockAllLayers(); }
 
   void DecodeStep(Team& team, Timer& timer) {
+    // A fork for every repetition: the depth stays what it is.
+    const SequenceId base = sequence_;
+    sequence_ = *manager_->Fork(base);
     Begin(options_.queries);
     team.Run([&](int ith) {
       team.Wait();
@@ -195,7 +199,8 @@ class Cache {
       }
     });
     timer.EndRepetition();
-    manager_->Commit(sequence_);
+    manager_->Free(sequence_);
+    sequence_ = base;
   }
 
   void ReadBlocks(Team& team, Timer& timer) {
