@@ -1,5 +1,7 @@
 #include "cli/config_file.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <string_view>
 #include <toml++/toml.h>
@@ -36,6 +38,35 @@ Status SetDefault(const CLI::App& verb, std::string_view path, std::string_view 
   return {};
 }
 
+// The line of a table header whose name does not start like a key, or 0. toml++ 3.3 asserts that one
+// does before it looks, and in release builds the compiler assumes it.
+int BadTableHeader(std::string_view content) {
+  int number = 0;
+  while (!content.empty()) {
+    ++number;
+    const size_t end = std::min(content.find('\n'), content.size());
+    std::string_view line = content.substr(0, end);
+    content.remove_prefix(std::min(end + 1, content.size()));
+    const auto skip_blanks = [&] {
+      line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    };
+    // Also a byte order mark and blanks of Unicode may stand before the bracket.
+    while (!line.empty() && (line[0] == ' ' || line[0] == '\t' || (line[0] & 0x80) != 0)) {
+      line.remove_prefix(1);
+    }
+    if (!line.starts_with('[')) continue;
+    line.remove_prefix(1);
+    skip_blanks();
+    if (line.starts_with('[')) line.remove_prefix(1);
+    skip_blanks();
+    const char c = line.empty() ? '\n' : line[0];
+    const bool starts_key = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                            std::string_view("_-\"']").contains(c);
+    if (!starts_key) return number;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::string FindConfigPath(int argc, const char* const* argv) {
@@ -53,6 +84,9 @@ std::string FindConfigPath(int argc, const char* const* argv) {
 
 Status ApplyConfigFile(const std::string& path, const CommandLine& line) {
   TQ_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  if (const int bad = BadTableHeader(content); bad != 0) {
+    return Fail(ErrorCode::kInvalidArgument, "{}:{}: expected a name after '['", path, bad);
+  }
   toml::table table;
   try {
     table = toml::parse(content, path);

@@ -110,6 +110,10 @@ def gguf_seeds():
     scaled.set("general.alignment", U32, 64)
     scaled.alignment = 64
     seeds["llama-linear-aligned-64"] = scaled.bytes()
+    unaligned = small_model("qwen3")
+    unaligned.set("general.alignment", U32, 8)
+    unaligned.alignment = 8
+    seeds["qwen3-aligned-8"] = unaligned.bytes()
     # Every value type, arrays of each, and no tensors.
     values = empty_gguf()
     for kind in (0, 1, 2, 3, U32, I32, F32, BOOL, U64, 11, 12):
