@@ -11,7 +11,8 @@ namespace {
 class Bytes {
  public:
   void Add32(uint32_t value) {
-    for (int shift = 0; shift < 32; shift += 8) bytes_.push_back(static_cast<uint8_t>(value >> shift));
+    for (int shift = 0; shift < 32; shift += 8)
+      bytes_.push_back(static_cast<uint8_t>(value >> shift));
   }
   void Add64(uint64_t value) {
     Add32(static_cast<uint32_t>(value));
@@ -40,7 +41,8 @@ void AddSide(const KvSideSpec& side, Bytes* bytes) {
 
 }  // namespace
 
-BlockHash RootHash(std::span<const KvCacheSpec> layers, int num_sink_tokens, std::string_view calibration_id) {
+BlockHash RootHash(std::span<const KvCacheSpec> layers, int num_sink_tokens,
+                   std::string_view calibration_id) {
   Bytes bytes;
   bytes.AddText("turboquant-cache-1");
   bytes.Add64(layers.size());

@@ -1,5 +1,6 @@
-// Names for what a closed block holds, so that equal prefixes can share it. XXH3 with 128 bits (xxHash) over little-endian
-// bytes: the same on every machine, so that a name may be written to a file. Not a defence against chosen collisions.
+// Names for what a closed block holds, so that equal prefixes can share it. XXH3 with 128 bits
+// (xxHash) over little-endian bytes: the same on every machine, so that a name may be written to a
+// file. Not a defence against chosen collisions.
 //
 //   root  = H("turboquant-cache-1", every layer's spec, sink tokens, calibration id)
 //   block = H(name of the block before it, or root; its tokens as u32)
@@ -15,8 +16,10 @@
 
 namespace turboquant {
 
-// Parent of every first block of a cache. calibration_id names the static scales in use, "" where there are none.
-BlockHash RootHash(std::span<const KvCacheSpec> layers, int num_sink_tokens, std::string_view calibration_id);
+// Parent of every first block of a cache. calibration_id names the static scales in use, "" where
+// there are none.
+BlockHash RootHash(std::span<const KvCacheSpec> layers, int num_sink_tokens,
+                   std::string_view calibration_id);
 // tokens: those of the block, block_size of them.
 BlockHash HashBlock(const BlockHash& parent, std::span<const int32_t> tokens);
 

@@ -17,7 +17,8 @@ std::vector<KvCacheSpec> TwoLayers() {
   return {spec, spec};
 }
 
-// By the Python package xxhash 3: xxhash.xxh3_128_hexdigest(struct.pack('<QQ4I', 1, 2, 10, 20, 30, 40)).
+// By the Python package xxhash 3: xxhash.xxh3_128_hexdigest(struct.pack('<QQ4I', 1, 2, 10, 20, 30,
+// 40)).
 TEST(BlockHash, EqualsXxh3OfLittleEndianBytes) {
   const std::array<int32_t, 4> tokens = {10, 20, 30, 40};
   const BlockHash hash = HashBlock({.low = 1, .high = 2}, tokens);

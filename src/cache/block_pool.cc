@@ -10,7 +10,8 @@ BlockPool::BlockPool(int num_blocks) {
   CHECK_GE(num_blocks, 0);
   blocks_.resize(static_cast<size_t>(num_blocks));
   free_.reserve(blocks_.size());
-  // Lowest id on top of the stack; a freed block goes on top again, so a fresh id is taken only when no used one is free.
+  // Lowest id on top of the stack; a freed block goes on top again, so a fresh id is taken only
+  // when no used one is free.
   for (int32_t id = num_blocks - 1; id >= 0; --id) free_.push_back(BlockId{id});
 }
 

@@ -1,5 +1,5 @@
-// Block ids, their reference counts and the free list. No bytes here: arenas are in kv_cache_manager.h.
-// Not thread-safe: used by the engine's step loop only.
+// Block ids, their reference counts and the free list. No bytes here: arenas are in
+// kv_cache_manager.h. Not thread-safe: used by the engine's step loop only.
 #ifndef TURBOQUANT_CACHE_BLOCK_POOL_H_
 #define TURBOQUANT_CACHE_BLOCK_POOL_H_
 
@@ -17,8 +17,8 @@ struct BlockId {
   auto operator<=>(const BlockId&) const = default;
 };
 
-// Identity of a block's content for prefix sharing (cache/block_hash.h): hash over the parent's hash, the tokens of the
-// block, the specs and the calibration id.
+// Identity of a block's content for prefix sharing (cache/block_hash.h): hash over the parent's
+// hash, the tokens of the block, the specs and the calibration id.
 struct BlockHash {
   uint64_t low = 0, high = 0;
   bool operator==(const BlockHash&) const = default;
@@ -38,8 +38,9 @@ class BlockPool {
   // Highest number of blocks ever in use at once.
   int peak_used() const { return peak_used_; }
 
-  // A block with ref_count 1, or nothing when the pool is exhausted. The block freed last, else the lowest id that was
-  // never used: arenas grow densely and only as far as the most blocks ever in use.
+  // A block with ref_count 1, or nothing when the pool is exhausted. The block freed last, else the
+  // lowest id that was never used: arenas grow densely and only as far as the most blocks ever in
+  // use.
   std::optional<BlockId> Allocate();
   void AddRef(BlockId id);
   // Drops one reference; true when that freed the block.

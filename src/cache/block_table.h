@@ -1,6 +1,7 @@
-// Page map of one sequence: block i holds its tokens [i * block_size, (i + 1) * block_size). Tokens after the last closed
-// block are in the tail and have no block yet; a block is reserved for them only with the tokens that will close it.
-// Owns no references: KvCacheManager takes and drops them. Not thread-safe.
+// Page map of one sequence: block i holds its tokens [i * block_size, (i + 1) * block_size). Tokens
+// after the last closed block are in the tail and have no block yet; a block is reserved for them
+// only with the tokens that will close it. Owns no references: KvCacheManager takes and drops them.
+// Not thread-safe.
 #ifndef TURBOQUANT_CACHE_BLOCK_TABLE_H_
 #define TURBOQUANT_CACHE_BLOCK_TABLE_H_
 

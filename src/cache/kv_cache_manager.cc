@@ -19,17 +19,19 @@ bool IsExact(const KvCacheSpec& spec) {
 }
 
 Status Validate(const KvCacheConfig& config) {
-  if (config.layers.empty()) return Fail(ErrorCode::kInvalidArgument, "a cache needs at least one layer");
+  if (config.layers.empty())
+    return Fail(ErrorCode::kInvalidArgument, "a cache needs at least one layer");
   if (config.num_blocks < 1 || config.num_blocks > kMaxBlocks) {
-    return Fail(ErrorCode::kInvalidArgument, "a cache of {} blocks: must be 1 to {}", config.num_blocks, kMaxBlocks);
+    return Fail(ErrorCode::kInvalidArgument, "a cache of {} blocks: must be 1 to {}",
+                config.num_blocks, kMaxBlocks);
   }
   if (config.max_num_seqs < 1) {
     return Fail(ErrorCode::kInvalidArgument, "a cache needs room for at least one sequence, not {}",
                 config.max_num_seqs);
   }
   if (config.num_sink_tokens < 0 || config.num_sink_tokens > kSinkTileTokens) {
-    return Fail(ErrorCode::kInvalidArgument, "{} sink tokens: must be 0 to {}", config.num_sink_tokens,
-                kSinkTileTokens);
+    return Fail(ErrorCode::kInvalidArgument, "{} sink tokens: must be 0 to {}",
+                config.num_sink_tokens, kSinkTileTokens);
   }
   if (!config.static_scales.empty() && config.static_scales.size() != config.layers.size()) {
     return Fail(ErrorCode::kInvalidArgument, "static scales for {} layers, the cache has {}",
@@ -43,8 +45,8 @@ Status Validate(const KvCacheConfig& config) {
       return Fail(status.error().code, "layer {}: {}", layer, status.error().message);
     }
     if (spec.block_size != config.layers[0].block_size) {
-      return Fail(ErrorCode::kInvalidArgument, "layer {}: block size {}, layer 0 has {}", layer, spec.block_size,
-                  config.layers[0].block_size);
+      return Fail(ErrorCode::kInvalidArgument, "layer {}: block size {}, layer 0 has {}", layer,
+                  spec.block_size, config.layers[0].block_size);
     }
     const KvStaticScales& scales = config.static_scales.empty() ? none : config.static_scales[i];
     if (auto status = ValidateStaticScales(spec, scales); !status) {
@@ -94,7 +96,8 @@ size_t ExactBytesPerSequence(const KvCacheConfig& config) {
   size_t bytes = 0;
   for (const KvCacheSpec& spec : config.layers) {
     bytes += ExactSpec(spec, spec.block_size).BytesPerBlock();
-    if (config.num_sink_tokens > 0 && !IsExact(spec)) bytes += ExactSpec(spec, kSinkTileTokens).BytesPerBlock();
+    if (config.num_sink_tokens > 0 && !IsExact(spec))
+      bytes += ExactSpec(spec, kSinkTileTokens).BytesPerBlock();
   }
   return bytes;
 }
@@ -106,11 +109,14 @@ static Result<std::vector<Layer>> ReserveLayers(const KvCacheConfig& config) {
   for (size_t i = 0; i < config.layers.size(); ++i) {
     Layer& layer = layers.emplace_back(config.layers[i]);
     if (!config.static_scales.empty()) layer.static_scales = config.static_scales[i];
-    TQ_ASSIGN_OR_RETURN(layer.blocks, SlotArena::Reserve(config.num_blocks, layer.spec.BytesPerBlock()));
-    TQ_ASSIGN_OR_RETURN(layer.tails, SlotArena::Reserve(config.max_num_seqs, layer.tail_spec.BytesPerBlock()));
+    TQ_ASSIGN_OR_RETURN(layer.blocks,
+                        SlotArena::Reserve(config.num_blocks, layer.spec.BytesPerBlock()));
+    TQ_ASSIGN_OR_RETURN(layer.tails,
+                        SlotArena::Reserve(config.max_num_seqs, layer.tail_spec.BytesPerBlock()));
     if (config.num_sink_tokens == 0 || IsExact(layer.spec)) continue;
     layer.num_sink_tokens = config.num_sink_tokens;
-    TQ_ASSIGN_OR_RETURN(layer.sinks, SlotArena::Reserve(config.max_num_seqs, layer.sink_spec.BytesPerBlock()));
+    TQ_ASSIGN_OR_RETURN(layer.sinks,
+                        SlotArena::Reserve(config.max_num_seqs, layer.sink_spec.BytesPerBlock()));
   }
   return layers;
 }
@@ -155,7 +161,8 @@ Sequence& KvCacheManager::Impl::At(SequenceId id) {
 }
 
 std::optional<SequenceId> KvCacheManager::Impl::AddSequence(bool zero_tail) {
-  const auto slot = std::ranges::find_if(sequences, [](const auto& sequence) { return !sequence.has_value(); });
+  const auto slot =
+      std::ranges::find_if(sequences, [](const auto& sequence) { return !sequence.has_value(); });
   if (slot == sequences.end()) return std::nullopt;
   const auto id = static_cast<int32_t>(slot - sequences.begin());
   for (Layer& layer : layers) {
@@ -167,7 +174,8 @@ std::optional<SequenceId> KvCacheManager::Impl::AddSequence(bool zero_tail) {
 }
 
 bool KvCacheManager::Impl::AcquireBlock(BlockId id) {
-  return std::ranges::all_of(layers, [id](Layer& layer) { return layer.blocks.Acquire(id.value).has_value(); });
+  return std::ranges::all_of(
+      layers, [id](Layer& layer) { return layer.blocks.Acquire(id.value).has_value(); });
 }
 
 void KvCacheManager::Impl::ReleaseBlock(BlockId id) {
@@ -208,7 +216,9 @@ Result<std::unique_ptr<KvCacheManager>> KvCacheManager::Create(KvCacheConfig con
   return std::unique_ptr<KvCacheManager>(new KvCacheManager(std::move(impl)));
 }
 
-std::optional<SequenceId> KvCacheManager::AddSequence() { return impl_->AddSequence(/*zero_tail=*/true); }
+std::optional<SequenceId> KvCacheManager::AddSequence() {
+  return impl_->AddSequence(/*zero_tail=*/true);
+}
 
 bool KvCacheManager::AllocateSlots(SequenceId id, int num_tokens) {
   Sequence& sequence = impl_->At(id);
@@ -252,9 +262,11 @@ std::optional<SequenceId> KvCacheManager::Fork(SequenceId parent_id) {
     if (share_sinks) ++impl_->sink_refs[static_cast<size_t>(parent.sink_slot)];
   }
   for (Layer& layer : impl_->layers) {
-    std::memcpy(layer.tails.at(id->value), layer.tails.at(parent_id.value), layer.tails.bytes_per_slot());
+    std::memcpy(layer.tails.at(id->value), layer.tails.at(parent_id.value),
+                layer.tails.bytes_per_slot());
     if (child.sink_slot != parent.sink_slot && layer.num_sink_tokens > 0) {
-      std::memcpy(layer.sinks.at(child.sink_slot), layer.sinks.at(parent.sink_slot), layer.sinks.bytes_per_slot());
+      std::memcpy(layer.sinks.at(child.sink_slot), layer.sinks.at(parent.sink_slot),
+                  layer.sinks.bytes_per_slot());
     }
   }
   child.table = parent.table;
@@ -274,7 +286,9 @@ void KvCacheManager::Free(SequenceId id) {
 
 int KvCacheManager::NumTokens(SequenceId id) const { return impl_->At(id).table.num_tokens(); }
 
-int KvCacheManager::NumReservedTokens(SequenceId id) const { return impl_->At(id).table.num_reserved(); }
+int KvCacheManager::NumReservedTokens(SequenceId id) const {
+  return impl_->At(id).table.num_reserved();
+}
 
 int KvCacheManager::NumFreeBlocks() const { return impl_->pool.num_free(); }
 
@@ -309,7 +323,9 @@ int KvCacheManager::block_size() const { return impl_->block_size; }
 
 KvCacheStats KvCacheManager::Stats() const {
   KvCacheStats stats;
-  const auto blocks = [this](int count) { return static_cast<size_t>(count) * impl_->bytes_per_block; };
+  const auto blocks = [this](int count) {
+    return static_cast<size_t>(count) * impl_->bytes_per_block;
+  };
   stats.num_blocks = impl_->pool.num_blocks();
   stats.num_free_blocks = impl_->pool.num_free();
   stats.block_bytes_used = blocks(stats.num_blocks - stats.num_free_blocks);
@@ -321,14 +337,18 @@ KvCacheStats KvCacheManager::Stats() const {
     stats.num_tokens += sequence->table.num_tokens();
     stats.exact_bytes_used += impl_->tail_bytes;
   }
-  const auto sinks_used = std::ranges::count_if(impl_->sink_refs, [](int refs) { return refs > 0; });
+  const auto sinks_used =
+      std::ranges::count_if(impl_->sink_refs, [](int refs) { return refs > 0; });
   stats.exact_bytes_used += static_cast<size_t>(sinks_used) * impl_->sink_bytes;
-  stats.exact_bytes_reserved = static_cast<size_t>(impl_->config.max_num_seqs) * ExactBytesPerSequence();
+  stats.exact_bytes_reserved =
+      static_cast<size_t>(impl_->config.max_num_seqs) * ExactBytesPerSequence();
   return stats;
 }
 
 size_t KvCacheManager::BytesPerBlockAllLayers() const { return impl_->bytes_per_block; }
 
-size_t KvCacheManager::ExactBytesPerSequence() const { return impl_->tail_bytes + impl_->sink_bytes; }
+size_t KvCacheManager::ExactBytesPerSequence() const {
+  return impl_->tail_bytes + impl_->sink_bytes;
+}
 
 }  // namespace turboquant

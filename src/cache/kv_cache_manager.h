@@ -1,16 +1,19 @@
 // Front of the cache: sequences, their blocks, exact tails and sinks, and the memory behind them.
 //
-// Every layer owns an arena of reserved address space; block b of layer l starts at b * BytesPerBlock(l) and its pages are
-// committed when the block is first used. A block is written once, when its last token arrives (closed), and never
-// changes after that: sharing it is a reference count. The newest block_size tokens of a sequence that are not in a closed
-// block live in its tail, and the first num_sink_tokens in a sink tile that belongs to block 0 and is shared with it. Both
-// hold exact values (f16, or f32 when the layer stores f32) in the block layout of that format (codec/kv_cache_spec.h).
-// Slots of tails and sink tiles that the sequence has not written read as zero, whoever used the memory before.
+// Every layer owns an arena of reserved address space; block b of layer l starts at b *
+// BytesPerBlock(l) and its pages are committed when the block is first used. A block is written
+// once, when its last token arrives (closed), and never changes after that: sharing it is a
+// reference count. The newest block_size tokens of a sequence that are not in a closed block live
+// in its tail, and the first num_sink_tokens in a sink tile that belongs to block 0 and is shared
+// with it. Both hold exact values (f16, or f32 when the layer stores f32) in the block layout of
+// that format (codec/kv_cache_spec.h). Slots of tails and sink tiles that the sequence has not
+// written read as zero, whoever used the memory before.
 //
-// With TURBOQUANT_POISON_FREED what is freed is filled with VirtualArena::kPoisonByte, and under AddressSanitizer an access
-// to it is an error.
+// With TURBOQUANT_POISON_FREED what is freed is filled with VirtualArena::kPoisonByte, and under
+// AddressSanitizer an access to it is an error.
 //
-// Not thread-safe; views handed out may be read and written by many threads as long as the manager is not changed.
+// Not thread-safe; views handed out may be read and written by many threads as long as the manager
+// is not changed.
 #ifndef TURBOQUANT_CACHE_KV_CACHE_MANAGER_H_
 #define TURBOQUANT_CACHE_KV_CACHE_MANAGER_H_
 
@@ -33,49 +36,58 @@ struct SequenceId {
   auto operator<=>(const SequenceId&) const = default;
 };
 
-inline constexpr int kMaxBlocks = 1 << 24;  // bookkeeping is about 40 bytes per block of the pool, used or not
+inline constexpr int kMaxBlocks =
+    1 << 24;  // bookkeeping is about 40 bytes per block of the pool, used or not
 
 struct KvCacheConfig {
-  std::vector<KvCacheSpec> layers;           // same block_size, num_kv_heads and head_dim may differ by layer
-  std::vector<KvStaticScales> static_scales;  // one per layer, or empty where no layer has a static granularity
-  int num_blocks = 0;                         // 1..kMaxBlocks
+  std::vector<KvCacheSpec>
+      layers;  // same block_size, num_kv_heads and head_dim may differ by layer
+  std::vector<KvStaticScales>
+      static_scales;   // one per layer, or empty where no layer has a static granularity
+  int num_blocks = 0;  // 1..kMaxBlocks
   int max_num_seqs = 1;
-  int num_sink_tokens = 4;  // 0..16; without effect on layers whose closed blocks are exact (f32, f16)
+  int num_sink_tokens =
+      4;  // 0..16; without effect on layers whose closed blocks are exact (f32, f16)
 };
 
 // Format of tails and sinks of a layer: f32 if K or V is stored as f32, else f16.
 KvCacheSpec ExactSpec(const KvCacheSpec& spec, int num_tokens);
-inline constexpr int kSinkTileTokens = 16;  // slots in a sink tile; num_sink_tokens of them are used
+inline constexpr int kSinkTileTokens =
+    16;  // slots in a sink tile; num_sink_tokens of them are used
 
 // Bytes of one sequence's tails and sink tiles over all layers.
 size_t ExactBytesPerSequence(const KvCacheConfig& config);
 
-// What kernels and attention see of one sequence in one layer. Borrowed: valid until the manager changes.
+// What kernels and attention see of one sequence in one layer. Borrowed: valid until the manager
+// changes.
 struct PagedKvView {
   const KvCacheSpec* spec;
   const KvBlockLayout* layout;
   const KvStaticScales* static_scales;  // never null; vectors empty where there are none
-  uint8_t* arena;                 // block b at arena + b * bytes_per_block
+  uint8_t* arena;                       // block b at arena + b * bytes_per_block
   size_t bytes_per_block;
   std::span<const BlockId> blocks;  // closed blocks, and those that this step will close
   const KvCacheSpec* tail_spec;     // exact, block_size tokens
   const KvBlockLayout* tail_layout;
   uint8_t* tail;
-  const KvCacheSpec* sink_spec;     // exact, kSinkTileTokens tokens
+  const KvCacheSpec* sink_spec;  // exact, kSinkTileTokens tokens
   const KvBlockLayout* sink_layout;
-  uint8_t* sinks;                 // null if this layer keeps no exact sinks
-  int num_sink_tokens;            // 0 where sinks is null
-  uint8_t* Block(size_t index) const { return arena + static_cast<size_t>(blocks[index].value) * bytes_per_block; }
+  uint8_t* sinks;       // null if this layer keeps no exact sinks
+  int num_sink_tokens;  // 0 where sinks is null
+  uint8_t* Block(size_t index) const {
+    return arena + static_cast<size_t>(blocks[index].value) * bytes_per_block;
+  }
 };
 
 struct KvCacheStats {
-  size_t block_bytes_used = 0;      // blocks in use x sum over layers of BytesPerBlock
-  size_t block_bytes_committed = 0;  // most blocks ever in use x the same: what the arenas touch, but for page ends
-  size_t block_bytes_reserved = 0;   // num_blocks x sum of BytesPerBlock: the pool
+  size_t block_bytes_used = 0;  // blocks in use x sum over layers of BytesPerBlock
+  size_t block_bytes_committed =
+      0;  // most blocks ever in use x the same: what the arenas touch, but for page ends
+  size_t block_bytes_reserved = 0;  // num_blocks x sum of BytesPerBlock: the pool
   size_t exact_bytes_used = 0;      // tails and sinks of live sequences
   size_t exact_bytes_reserved = 0;
   int num_blocks = 0, num_free_blocks = 0, num_sequences = 0;
-  int64_t num_tokens = 0;           // over live sequences, shared ones counted once per sequence
+  int64_t num_tokens = 0;  // over live sequences, shared ones counted once per sequence
 };
 
 class KvCacheManager {
@@ -88,20 +100,23 @@ class KvCacheManager {
 
   // A new empty sequence, or nothing when max_num_seqs are alive.
   std::optional<SequenceId> AddSequence();
-  // Reserves what the next num_tokens > 0 tokens of the sequence need: the blocks that they will close,
-  // floor((tokens + num_tokens) / block_size) - floor(tokens / block_size). False when the pool, or the system when it is
-  // asked for the pages, cannot give that: nothing has changed then. At most one reservation is open per sequence.
+  // Reserves what the next num_tokens > 0 tokens of the sequence need: the blocks that they will
+  // close, floor((tokens + num_tokens) / block_size) - floor(tokens / block_size). False when the
+  // pool, or the system when it is asked for the pages, cannot give that: nothing has changed then.
+  // At most one reservation is open per sequence.
   bool AllocateSlots(SequenceId id, int num_tokens);
-  // The reserved tokens have been written by StoreKv in every layer: they now belong to the sequence.
+  // The reserved tokens have been written by StoreKv in every layer: they now belong to the
+  // sequence.
   void Commit(SequenceId id);
-  // A copy that shares all closed blocks and the sinks; the tail is copied, and the sinks too while they are not all
-  // written. Nothing when max_num_seqs are alive. The parent must have no open reservation.
+  // A copy that shares all closed blocks and the sinks; the tail is copied, and the sinks too while
+  // they are not all written. Nothing when max_num_seqs are alive. The parent must have no open
+  // reservation.
   std::optional<SequenceId> Fork(SequenceId parent);
   // Ends a sequence and its open reservation, if any.
   void Free(SequenceId id);
 
   int NumTokens(SequenceId id) const;          // committed
-  int NumReservedTokens(SequenceId id) const;   // by an open AllocateSlots
+  int NumReservedTokens(SequenceId id) const;  // by an open AllocateSlots
   int NumFreeBlocks() const;
   // Blocks that AllocateSlots(id, num_tokens) would take.
   int NumBlocksNeeded(SequenceId id, int num_tokens) const;
@@ -109,7 +124,8 @@ class KvCacheManager {
   const KvCacheConfig& config() const;
   int block_size() const;
   KvCacheStats Stats() const;
-  // Bytes of one block over all layers; of the exact tail and sinks of one sequence over all layers.
+  // Bytes of one block over all layers; of the exact tail and sinks of one sequence over all
+  // layers.
   size_t BytesPerBlockAllLayers() const;
   size_t ExactBytesPerSequence() const;  // the same as the function above
 

@@ -13,14 +13,18 @@
 namespace turboquant {
 namespace {
 
-KvCacheSpec Spec(KvCacheDtype dtype, ScaleGranularity granularity, int heads = 3, int head_dim = 64, int block_size = 64) {
+KvCacheSpec Spec(KvCacheDtype dtype, ScaleGranularity granularity, int heads = 3, int head_dim = 64,
+                 int block_size = 64) {
   const KvSideSpec side = {.dtype = dtype, .granularity = granularity, .group_size = 0};
-  return {.k = side, .v = side, .num_kv_heads = heads, .head_dim = head_dim, .block_size = block_size};
+  return {
+      .k = side, .v = side, .num_kv_heads = heads, .head_dim = head_dim, .block_size = block_size};
 }
 KvCacheSpec Int8(int block_size = 64) {
   return Spec(KvCacheDtype::kInt8, ScaleGranularity::kPerTokenHead, 3, 64, block_size);
 }
-KvCacheSpec F16(int block_size = 64) { return Spec(KvCacheDtype::kF16, ScaleGranularity::kNone, 3, 64, block_size); }
+KvCacheSpec F16(int block_size = 64) {
+  return Spec(KvCacheDtype::kF16, ScaleGranularity::kNone, 3, 64, block_size);
+}
 
 // Blocks of 16 tokens so that tests stay short: an int8 and an f16 layer.
 KvCacheConfig SmallConfig(int num_blocks, int max_num_seqs) {
@@ -43,7 +47,8 @@ void Append(KvCacheManager* manager, SequenceId id, int num_tokens) {
 }
 
 TEST(KvCacheManager, BytesAreThoseOfTheFormats) {
-  auto manager = Make({.layers = {Int8(), F16()}, .static_scales = {}, .num_blocks = 10, .max_num_seqs = 2});
+  auto manager =
+      Make({.layers = {Int8(), F16()}, .static_scales = {}, .num_blocks = 10, .max_num_seqs = 2});
   // Per KV head: 64 f16 scales for K and for V, then 64 x 64 codes of one byte each side.
   const size_t int8_block = 3 * (2 * 64 * 2 + 2 * 64 * 64);
   const size_t f16_block = 3 * (2 * 64 * 64 * 2);
@@ -80,7 +85,8 @@ TEST(KvCacheManager, BlocksOfALayerLieBytesPerBlockApart) {
     const PagedKvView view = manager->View(layer, a);
     EXPECT_EQ(view.bytes_per_block, view.spec->BytesPerBlock());
     ASSERT_EQ(view.blocks.size(), 2u);
-    EXPECT_EQ(view.Block(1), view.arena + static_cast<size_t>(view.blocks[1].value) * view.spec->BytesPerBlock());
+    EXPECT_EQ(view.Block(1),
+              view.arena + static_cast<size_t>(view.blocks[1].value) * view.spec->BytesPerBlock());
     EXPECT_EQ(reinterpret_cast<uintptr_t>(view.Block(1)) % 64, 0u);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(view.tail) % 64, 0u);
     std::memset(view.Block(0), 1, view.bytes_per_block);
@@ -190,7 +196,8 @@ TEST(KvCacheManager, OnlyLayersWithInexactBlocksKeepSinks) {
 
 TEST(KvCacheManager, ExactFormatIsF32WhereALayerStoresF32) {
   EXPECT_EQ(ExactSpec(Int8(), 16).k.dtype, KvCacheDtype::kF16);
-  EXPECT_EQ(ExactSpec(Spec(KvCacheDtype::kBf16, ScaleGranularity::kNone), 16).v.dtype, KvCacheDtype::kF16);
+  EXPECT_EQ(ExactSpec(Spec(KvCacheDtype::kBf16, ScaleGranularity::kNone), 16).v.dtype,
+            KvCacheDtype::kF16);
   KvCacheSpec mixed = F16();
   mixed.v.dtype = KvCacheDtype::kF32;
   EXPECT_EQ(ExactSpec(mixed, 16).k.dtype, KvCacheDtype::kF32);
@@ -206,8 +213,10 @@ TEST(KvCacheManager, NewSequencesReadZeroWhateverWasThere) {
     const PagedKvView view = manager->View(0, a);
     const size_t tail_bytes = view.tail_spec->BytesPerBlock();
     const size_t sink_bytes = view.sink_spec->BytesPerBlock();
-    EXPECT_EQ(std::vector<uint8_t>(view.tail, view.tail + tail_bytes), std::vector<uint8_t>(tail_bytes, 0));
-    EXPECT_EQ(std::vector<uint8_t>(view.sinks, view.sinks + sink_bytes), std::vector<uint8_t>(sink_bytes, 0));
+    EXPECT_EQ(std::vector<uint8_t>(view.tail, view.tail + tail_bytes),
+              std::vector<uint8_t>(tail_bytes, 0));
+    EXPECT_EQ(std::vector<uint8_t>(view.sinks, view.sinks + sink_bytes),
+              std::vector<uint8_t>(sink_bytes, 0));
     std::memset(view.tail, 9, tail_bytes);
     std::memset(view.sinks, 9, sink_bytes);
     manager->Free(a);
@@ -244,7 +253,8 @@ TEST(KvCacheManager, RefusesBadConfigs) {
   config.layers.clear();
   EXPECT_NE(CreateError(config).find("at least one layer"), std::string::npos);
   EXPECT_NE(CreateError(SmallConfig(0, 1)).find("must be 1 to 16777216"), std::string::npos);
-  EXPECT_NE(CreateError(SmallConfig(kMaxBlocks + 1, 1)).find("must be 1 to 16777216"), std::string::npos);
+  EXPECT_NE(CreateError(SmallConfig(kMaxBlocks + 1, 1)).find("must be 1 to 16777216"),
+            std::string::npos);
   EXPECT_NE(CreateError(SmallConfig(1, 0)).find("at least one sequence"), std::string::npos);
   config = SmallConfig(8, 1);
   config.num_sink_tokens = 17;
@@ -266,18 +276,22 @@ TEST(KvCacheManager, ChecksStaticScales) {
   KvCacheConfig config = SmallConfig(8, 1);
   config.layers.resize(1);
   config.layers[0].k.granularity = ScaleGranularity::kPerHead;
-  EXPECT_NE(CreateError(config).find("layer 0: 0 static K scales given, per_head needs 3"), std::string::npos);
+  EXPECT_NE(CreateError(config).find("layer 0: 0 static K scales given, per_head needs 3"),
+            std::string::npos);
   config.static_scales = {{.k = {1, 2, 3}, .v = {}}};
   auto manager = Make(config);
-  EXPECT_EQ(manager->View(0, *manager->AddSequence()).static_scales->k, (std::vector<float>{1, 2, 3}));
-  for (const float bad : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+  EXPECT_EQ(manager->View(0, *manager->AddSequence()).static_scales->k,
+            (std::vector<float>{1, 2, 3}));
+  for (const float bad : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN(),
+                          std::numeric_limits<float>::infinity()}) {
     config.static_scales = {{.k = {1, bad, 3}, .v = {}}};
     EXPECT_NE(CreateError(config).find("layer 0: static K scale 1 is"), std::string::npos) << bad;
   }
   config.static_scales = {{.k = {1, 2, 3}, .v = {1}}};
   EXPECT_NE(CreateError(config).find("layer 0: 1 static V scales given"), std::string::npos);
   config.static_scales.resize(2);
-  EXPECT_NE(CreateError(config).find("static scales for 2 layers, the cache has 1"), std::string::npos);
+  EXPECT_NE(CreateError(config).find("static scales for 2 layers, the cache has 1"),
+            std::string::npos);
 }
 
 TEST(KvCacheManagerDeathTest, RefusesMisuse) {

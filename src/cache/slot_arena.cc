@@ -30,8 +30,8 @@ Result<SlotArena> SlotArena::Reserve(int num_slots, size_t bytes_per_slot) {
   SlotArena arena;
   size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<size_t>(num_slots), bytes_per_slot, &bytes)) {
-    return Fail(ErrorCode::kOutOfMemory, "{} slots of {} bytes are more than the address space", num_slots,
-                bytes_per_slot);
+    return Fail(ErrorCode::kOutOfMemory, "{} slots of {} bytes are more than the address space",
+                num_slots, bytes_per_slot);
   }
   TQ_ASSIGN_OR_RETURN(arena.arena_, VirtualArena::Reserve(bytes));
   arena.bytes_per_slot_ = bytes_per_slot;

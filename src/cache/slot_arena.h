@@ -1,6 +1,6 @@
-// Equal slots side by side in one VirtualArena, committed when they are first used. Who uses which slot is the caller's
-// business. With TURBOQUANT_POISON_FREED a retired slot is filled with VirtualArena::kPoisonByte and, under
-// AddressSanitizer, must not be touched. Not thread-safe.
+// Equal slots side by side in one VirtualArena, committed when they are first used. Who uses which
+// slot is the caller's business. With TURBOQUANT_POISON_FREED a retired slot is filled with
+// VirtualArena::kPoisonByte and, under AddressSanitizer, must not be touched. Not thread-safe.
 #ifndef TURBOQUANT_CACHE_SLOT_ARENA_H_
 #define TURBOQUANT_CACHE_SLOT_ARENA_H_
 
@@ -39,12 +39,15 @@ class SlotArena {
   SlotArena(SlotArena&&) noexcept = default;
   SlotArena& operator=(SlotArena&&) noexcept = default;
 
-  // Makes the slot usable; its bytes are whatever was there. kOutOfMemory if the system gives no pages.
+  // Makes the slot usable; its bytes are whatever was there. kOutOfMemory if the system gives no
+  // pages.
   [[nodiscard]] Status Acquire(int slot);
   void Retire(int slot);
 
   uint8_t* data() const { return arena_.data(); }
-  uint8_t* at(int slot) const { return arena_.data() + static_cast<size_t>(slot) * bytes_per_slot_; }
+  uint8_t* at(int slot) const {
+    return arena_.data() + static_cast<size_t>(slot) * bytes_per_slot_;
+  }
   size_t bytes_per_slot() const { return bytes_per_slot_; }
   size_t committed() const { return arena_.committed(); }  // rounded up to pages
 

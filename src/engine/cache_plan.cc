@@ -21,10 +21,12 @@ Result<int> ParseLayer(std::string_view text, std::string_view item, int num_lay
   int layer = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
   if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
-    return Fail(ErrorCode::kInvalidArgument, "{} '{}': want LAYER:FORMAT or FIRST-LAST:FORMAT", kLayersFlag, item);
+    return Fail(ErrorCode::kInvalidArgument, "{} '{}': want LAYER:FORMAT or FIRST-LAST:FORMAT",
+                kLayersFlag, item);
   }
   if (layer < 0 || layer >= num_layers) {
-    return Fail(ErrorCode::kInvalidArgument, "{} '{}': the model has layers 0 to {}", kLayersFlag, item, num_layers - 1);
+    return Fail(ErrorCode::kInvalidArgument, "{} '{}': the model has layers 0 to {}", kLayersFlag,
+                item, num_layers - 1);
   }
   return layer;
 }
@@ -41,18 +43,21 @@ Result<LayerRange> ParseLayerRange(std::string_view item, int num_layers) {
     TQ_ASSIGN_OR_RETURN(range.last, ParseLayer(layers.substr(dash + 1), item, num_layers));
   }
   if (colon == std::string_view::npos || colon + 1 == item.size() || range.last < range.first) {
-    return Fail(ErrorCode::kInvalidArgument, "{} '{}': want LAYER:FORMAT or FIRST-LAST:FORMAT", kLayersFlag, item);
+    return Fail(ErrorCode::kInvalidArgument, "{} '{}': want LAYER:FORMAT or FIRST-LAST:FORMAT",
+                kLayersFlag, item);
   }
   range.format = item.substr(colon + 1);
   return range;
 }
 
-Status ApplyOverrides(std::string_view text, std::vector<KvCacheSpec>* layers, std::vector<std::string>* notes) {
+Status ApplyOverrides(std::string_view text, std::vector<KvCacheSpec>* layers,
+                      std::vector<std::string>* notes) {
   while (!text.empty()) {
     const size_t comma = text.find(',');
     const std::string_view item = text.substr(0, comma);
     text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
-    TQ_ASSIGN_OR_RETURN(const LayerRange range, ParseLayerRange(item, static_cast<int>(layers->size())));
+    TQ_ASSIGN_OR_RETURN(const LayerRange range,
+                        ParseLayerRange(item, static_cast<int>(layers->size())));
     TQ_ASSIGN_OR_RETURN(const KvSidePair sides, ParseKvFormat(range.format, "", notes));
     for (int layer = range.first; layer <= range.last; ++layer) {
       (*layers)[static_cast<size_t>(layer)].k = sides.k;
@@ -68,16 +73,19 @@ Status CheckScales(const std::vector<KvCacheSpec>& layers, const CachePlanOption
     for (const KvSideSpec& side : {spec.k, spec.v}) {
       if (!IsStatic(side.granularity)) continue;
       return Fail(ErrorCode::kInvalidArgument,
-                  "{} scales come from a calibration table, and none was given: per_token_head and per_group:N need none",
+                  "{} scales come from a calibration table, and none was given: per_token_head and "
+                  "per_group:N need none",
                   Name(side.granularity));
     }
   }
   return {};
 }
 
-Result<std::vector<KvCacheSpec>> LayerSpecs(const ModelConfig& model, const CachePlanOptions& options,
+Result<std::vector<KvCacheSpec>> LayerSpecs(const ModelConfig& model,
+                                            const CachePlanOptions& options,
                                             std::vector<std::string>* notes) {
-  TQ_ASSIGN_OR_RETURN(const KvSidePair sides, ParseKvFormat(options.kv_cache_dtype, options.kv_scale_granularity, notes));
+  TQ_ASSIGN_OR_RETURN(const KvSidePair sides,
+                      ParseKvFormat(options.kv_cache_dtype, options.kv_scale_granularity, notes));
   const KvCacheSpec spec = {.k = sides.k,
                             .v = sides.v,
                             .num_kv_heads = model.num_kv_heads,
@@ -97,7 +105,8 @@ std::string DescribeFormats(const std::vector<KvCacheSpec>& layers) {
     size_t end = first + 1;
     while (end < layers.size() && layers[end] == layers[first]) ++end;
     if (first == 0 && end == layers.size()) return layers[0].ToString();
-    const std::string range = end - first == 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, end - 1);
+    const std::string range =
+        end - first == 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, end - 1);
     text += fmt::format("{}{} {}", first == 0 ? "" : ", ", range, layers[first].ToString());
     first = end;
   }
@@ -111,8 +120,11 @@ uint64_t BlockBytes(const std::vector<KvCacheSpec>& layers) {
 }
 
 Status CheckOptions(const ModelConfig& model, const CachePlanOptions& options) {
-  const auto fail = [](std::string message) { return std::unexpected(Error{ErrorCode::kInvalidArgument, std::move(message)}); };
-  if (options.max_num_seqs < 1) return fail(fmt::format("--max-num-seqs {}: must be at least 1", options.max_num_seqs));
+  const auto fail = [](std::string message) {
+    return std::unexpected(Error{ErrorCode::kInvalidArgument, std::move(message)});
+  };
+  if (options.max_num_seqs < 1)
+    return fail(fmt::format("--max-num-seqs {}: must be at least 1", options.max_num_seqs));
   if (options.max_model_len < 0) {
     return fail(fmt::format("--max-model-len {}: must be at least 1", options.max_model_len));
   }
@@ -120,29 +132,35 @@ Status CheckOptions(const ModelConfig& model, const CachePlanOptions& options) {
     return fail("the model names no context length: give --max-model-len");
   }
   if (!(options.memory_utilization > 0 && options.memory_utilization <= 1)) {
-    return fail(fmt::format("--memory-utilization {}: must be above 0 and at most 1", options.memory_utilization));
+    return fail(fmt::format("--memory-utilization {}: must be above 0 and at most 1",
+                            options.memory_utilization));
   }
   if (options.num_sink_tokens < 0 || options.num_sink_tokens > kSinkTileTokens) {
-    return fail(fmt::format("{} sink tokens: must be 0 to {}", options.num_sink_tokens, kSinkTileTokens));
+    return fail(
+        fmt::format("{} sink tokens: must be 0 to {}", options.num_sink_tokens, kSinkTileTokens));
   }
   return {};
 }
 
 // Bytes that blocks, tails and sinks may take.
 Result<uint64_t> CacheBudget(const CachePlanOptions& options, const MemoryBudget& memory) {
-  const auto share = static_cast<uint64_t>(std::floor(options.memory_utilization * static_cast<double>(memory.usable_bytes)));
+  const auto share = static_cast<uint64_t>(
+      std::floor(options.memory_utilization * static_cast<double>(memory.usable_bytes)));
   const uint64_t limit = share > memory.reserved_bytes ? share - memory.reserved_bytes : 0;
   if (!options.kv_cache_memory) {
     if (limit > 0) return limit;
-    return Fail(ErrorCode::kOutOfMemory, "no memory for the KV cache: weights and buffers take {} of {} ({} of the usable {})",
-                FormatBytes(memory.reserved_bytes), FormatBytes(share), options.memory_utilization,
-                FormatBytes(memory.usable_bytes));
+    return Fail(
+        ErrorCode::kOutOfMemory,
+        "no memory for the KV cache: weights and buffers take {} of {} ({} of the usable {})",
+        FormatBytes(memory.reserved_bytes), FormatBytes(share), options.memory_utilization,
+        FormatBytes(memory.usable_bytes));
   }
   // Asked for by size, it may take what is there.
   const uint64_t left = memory.usable_bytes - std::min(memory.usable_bytes, memory.reserved_bytes);
   if (*options.kv_cache_memory <= left) return *options.kv_cache_memory;
-  return Fail(ErrorCode::kOutOfMemory, "--kv-cache-memory {}: {} are left beside weights and buffers ({})",
-              FormatBytes(*options.kv_cache_memory), FormatBytes(left), FormatBytes(memory.reserved_bytes));
+  return Fail(
+      ErrorCode::kOutOfMemory, "--kv-cache-memory {}: {} are left beside weights and buffers ({})",
+      FormatBytes(*options.kv_cache_memory), FormatBytes(left), FormatBytes(memory.reserved_bytes));
 }
 
 // Sizes of a cache with these layers under a budget.
@@ -160,9 +178,10 @@ Fit FitBlocks(const KvCacheConfig& config, uint64_t budget) {
   return fit;
 }
 
-// " --kv-cache-dtype int4" if that would hold num_blocks within the budget where the present format does not.
-std::string FormatThatFits(const KvCacheConfig& config, const ModelConfig& model, const CachePlanOptions& options,
-                           uint64_t budget, int64_t num_blocks) {
+// " --kv-cache-dtype int4" if that would hold num_blocks within the budget where the present format
+// does not.
+std::string FormatThatFits(const KvCacheConfig& config, const ModelConfig& model,
+                           const CachePlanOptions& options, uint64_t budget, int64_t num_blocks) {
   for (const char* dtype : {"int8", "int4"}) {
     CachePlanOptions other = options;
     other.kv_cache_dtype = dtype;
@@ -173,55 +192,70 @@ std::string FormatThatFits(const KvCacheConfig& config, const ModelConfig& model
     auto layers = LayerSpecs(model, other, &notes);
     if (!layers) continue;
     smaller.layers = std::move(*layers);
-    if (FitBlocks(smaller, budget).num_blocks >= num_blocks) return fmt::format("--kv-cache-dtype {}", dtype);
+    if (FitBlocks(smaller, budget).num_blocks >= num_blocks)
+      return fmt::format("--kv-cache-dtype {}", dtype);
   }
   return "";
 }
 
-std::unexpected<Error> DoesNotFit(const KvCacheConfig& config, const ModelConfig& model, const CachePlanOptions& options,
-                                  uint64_t budget, int max_model_len) {
+std::unexpected<Error> DoesNotFit(const KvCacheConfig& config, const ModelConfig& model,
+                                  const CachePlanOptions& options, uint64_t budget,
+                                  int max_model_len) {
   const Fit fit = FitBlocks(config, budget);
   const int64_t needed_blocks = std::max(max_model_len / options.block_size, 1);
   const uint64_t needed = static_cast<uint64_t>(needed_blocks) * fit.block_bytes + fit.exact_bytes;
   std::vector<std::string> ways;
   // A sequence fills its last block's tail before it needs another block.
-  if (fit.num_blocks > 0) ways.push_back(fmt::format("--max-model-len {}", (fit.num_blocks + 1) * options.block_size - 1));
-  if (std::string format = FormatThatFits(config, model, options, budget, needed_blocks); !format.empty()) {
+  if (fit.num_blocks > 0)
+    ways.push_back(
+        fmt::format("--max-model-len {}", (fit.num_blocks + 1) * options.block_size - 1));
+  if (std::string format = FormatThatFits(config, model, options, budget, needed_blocks);
+      !format.empty()) {
     ways.push_back(std::move(format));
   }
   if (ways.empty() && config.max_num_seqs > 1) {
     const uint64_t exact = fit.exact_bytes / static_cast<uint64_t>(config.max_num_seqs);
     const uint64_t blocks = static_cast<uint64_t>(needed_blocks) * fit.block_bytes;
-    if (budget > blocks + exact) ways.push_back(fmt::format("--max-num-seqs {}", (budget - blocks) / exact));
+    if (budget > blocks + exact)
+      ways.push_back(fmt::format("--max-num-seqs {}", (budget - blocks) / exact));
   }
   std::string text;
-  for (const std::string& way : ways) text += fmt::format("{}{}", text.empty() ? "; would fit: " : ", or ", way);
-  return Fail(ErrorCode::kOutOfMemory, "a context of {} tokens needs {} of KV cache ({}, {} sequences), {} are available{}",
-              max_model_len, FormatBytes(needed), DescribeFormats(config.layers), config.max_num_seqs, FormatBytes(budget),
-              text);
+  for (const std::string& way : ways)
+    text += fmt::format("{}{}", text.empty() ? "; would fit: " : ", or ", way);
+  return Fail(ErrorCode::kOutOfMemory,
+              "a context of {} tokens needs {} of KV cache ({}, {} sequences), {} are available{}",
+              max_model_len, FormatBytes(needed), DescribeFormats(config.layers),
+              config.max_num_seqs, FormatBytes(budget), text);
 }
 
 // Context per sequence, and the number of blocks in config.
-Status SizePool(const ModelConfig& model, const CachePlanOptions& options, uint64_t budget, CachePlan* plan) {
+Status SizePool(const ModelConfig& model, const CachePlanOptions& options, uint64_t budget,
+                CachePlan* plan) {
   KvCacheConfig& config = plan->config;
   const Fit fit = FitBlocks(config, budget);
   const int block_size = options.block_size;
   const int wanted = options.max_model_len > 0 ? options.max_model_len : model.max_context;
   plan->max_model_len = wanted;
   if (fit.num_blocks < std::max(wanted / block_size, 1)) {
-    if (options.max_model_len > 0 || fit.num_blocks < 1) return DoesNotFit(config, model, options, budget, wanted);
+    if (options.max_model_len > 0 || fit.num_blocks < 1)
+      return DoesNotFit(config, model, options, budget, wanted);
     plan->max_model_len = static_cast<int>(fit.num_blocks) * block_size;
-    plan->notes.push_back(fmt::format("context cut from the model's {} to {} tokens, which fit in {}", wanted,
-                                      plan->max_model_len, FormatBytes(budget)));
+    plan->notes.push_back(
+        fmt::format("context cut from the model's {} to {} tokens, which fit in {}", wanted,
+                    plan->max_model_len, FormatBytes(budget)));
   }
   if (model.max_context > 0 && wanted > model.max_context) {
-    plan->notes.push_back(fmt::format("context of {} tokens: the model was trained for {}", wanted, model.max_context));
+    plan->notes.push_back(fmt::format("context of {} tokens: the model was trained for {}", wanted,
+                                      model.max_context));
   }
-  const int64_t useful = static_cast<int64_t>(std::max(plan->max_model_len / block_size, 1)) * config.max_num_seqs;
-  config.num_blocks = static_cast<int>(options.kv_cache_memory ? fit.num_blocks : std::min(useful, fit.num_blocks));
+  const int64_t useful =
+      static_cast<int64_t>(std::max(plan->max_model_len / block_size, 1)) * config.max_num_seqs;
+  config.num_blocks =
+      static_cast<int>(options.kv_cache_memory ? fit.num_blocks : std::min(useful, fit.num_blocks));
   if (config.num_blocks < useful) {
-    plan->notes.push_back(fmt::format("the pool holds {} tokens, {} sequences of {} would need {}", plan->PoolTokens(),
-                                      config.max_num_seqs, plan->max_model_len, useful * block_size));
+    plan->notes.push_back(fmt::format("the pool holds {} tokens, {} sequences of {} would need {}",
+                                      plan->PoolTokens(), config.max_num_seqs, plan->max_model_len,
+                                      useful * block_size));
   }
   plan->block_bytes = fit.block_bytes;
   plan->exact_bytes = fit.exact_bytes;
@@ -231,9 +265,12 @@ Status SizePool(const ModelConfig& model, const CachePlanOptions& options, uint6
 
 }  // namespace
 
-int64_t CachePlan::PoolTokens() const { return static_cast<int64_t>(config.num_blocks) * config.layers.at(0).block_size; }
+int64_t CachePlan::PoolTokens() const {
+  return static_cast<int64_t>(config.num_blocks) * config.layers.at(0).block_size;
+}
 
-Result<CachePlan> PlanCache(const ModelConfig& model, const CachePlanOptions& options, const MemoryBudget& memory) {
+Result<CachePlan> PlanCache(const ModelConfig& model, const CachePlanOptions& options,
+                            const MemoryBudget& memory) {
   TQ_RETURN_IF_ERROR(CheckOptions(model, options));
   CachePlan plan;
   plan.max_num_seqs = options.max_num_seqs;
@@ -246,7 +283,8 @@ Result<CachePlan> PlanCache(const ModelConfig& model, const CachePlanOptions& op
 
   uint64_t values_per_token = 0;
   for (const KvCacheSpec& spec : plan.config.layers) {
-    values_per_token += 2 * static_cast<uint64_t>(spec.num_kv_heads) * static_cast<uint64_t>(spec.head_dim);
+    values_per_token +=
+        2 * static_cast<uint64_t>(spec.num_kv_heads) * static_cast<uint64_t>(spec.head_dim);
   }
   plan.f16_bytes_per_token = 2 * values_per_token;
   plan.bytes_per_token = static_cast<double>(plan.block_bytes) / options.block_size;

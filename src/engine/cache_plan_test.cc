@@ -49,7 +49,8 @@ TEST(CachePlan, DefaultIsTheModelsContextInInt8) {
 }
 
 TEST(CachePlan, IsWhatTheManagerReserves) {
-  const CachePlan plan = Plan({.kv_cache_dtype_layers = "0-3:f16", .max_num_seqs = 3, .max_model_len = 1000});
+  const CachePlan plan =
+      Plan({.kv_cache_dtype_layers = "0-3:f16", .max_num_seqs = 3, .max_model_len = 1000});
   auto manager = KvCacheManager::Create(plan.config);
   ASSERT_TRUE(manager) << manager.error().message;
   EXPECT_EQ((*manager)->Stats().block_bytes_reserved, plan.pool_bytes);
@@ -58,7 +59,8 @@ TEST(CachePlan, IsWhatTheManagerReserves) {
 }
 
 TEST(CachePlan, OverridesApplyInOrder) {
-  const CachePlan plan = Plan({.kv_cache_dtype = "int8/int4", .kv_cache_dtype_layers = "0-3:f16,28-29:fp8_e4m3,2:int8"});
+  const CachePlan plan = Plan(
+      {.kv_cache_dtype = "int8/int4", .kv_cache_dtype_layers = "0-3:f16,28-29:fp8_e4m3,2:int8"});
   EXPECT_EQ(plan.config.layers[0].k.dtype, KvCacheDtype::kF16);
   EXPECT_EQ(plan.config.layers[2].v.dtype, KvCacheDtype::kInt8);
   EXPECT_EQ(plan.config.layers[3].v.dtype, KvCacheDtype::kF16);
@@ -71,10 +73,12 @@ TEST(CachePlan, OverridesApplyInOrder) {
 }
 
 TEST(CachePlan, RefusesBadOverrides) {
-  for (const char* text : {"f16", "0-:f16", "-3:f16", "0-3", "0-3:", "3-1:f16", "a:f16", "0:f16,,1:f16", "0x:f16"}) {
+  for (const char* text :
+       {"f16", "0-:f16", "-3:f16", "0-3", "0-3:", "3-1:f16", "a:f16", "0:f16,,1:f16", "0x:f16"}) {
     EXPECT_HAS(PlanError({.kv_cache_dtype_layers = text}).message, "want LAYER:FORMAT");
   }
-  EXPECT_HAS(PlanError({.kv_cache_dtype_layers = "0-30:f16"}).message, "the model has layers 0 to 29");
+  EXPECT_HAS(PlanError({.kv_cache_dtype_layers = "0-30:f16"}).message,
+             "the model has layers 0 to 29");
   EXPECT_HAS(PlanError({.kv_cache_dtype_layers = "0:int9"}).message, "int9");
 }
 
@@ -92,7 +96,8 @@ TEST(CachePlan, RefusesBadOptions) {
 TEST(CachePlan, CutsTheModelsContextToTheMemory) {
   const CachePlanOptions options = {.kv_cache_memory = 20 * kMiB};
   const CachePlan plan = Plan(options);
-  EXPECT_EQ(plan.config.num_blocks, static_cast<int>((20 * kMiB - plan.exact_bytes) / plan.block_bytes));
+  EXPECT_EQ(plan.config.num_blocks,
+            static_cast<int>((20 * kMiB - plan.exact_bytes) / plan.block_bytes));
   EXPECT_EQ(plan.max_model_len, plan.config.num_blocks * 64);
   EXPECT_LT(plan.max_model_len, 8192);
   EXPECT_LE(plan.pool_bytes + plan.exact_bytes, 20 * kMiB);
@@ -123,7 +128,8 @@ TEST(CachePlan, RefusesAContextThatDoesNotFitAndSaysWhatWould) {
 }
 
 TEST(CachePlan, TailsOfTooManySequencesAreAnError) {
-  const Error error = PlanError({.max_num_seqs = 100, .max_model_len = 64, .kv_cache_memory = 20 * kMiB});
+  const Error error =
+      PlanError({.max_num_seqs = 100, .max_model_len = 64, .kv_cache_memory = 20 * kMiB});
   EXPECT_EQ(error.code, ErrorCode::kOutOfMemory);
   const size_t at = error.message.find("--max-num-seqs ");
   ASSERT_NE(at, std::string::npos) << error.message;
@@ -139,7 +145,8 @@ TEST(CachePlan, ShareOfMemoryCountsWeights) {
   EXPECT_GT(plan.pool_bytes + plan.exact_bytes + plan.block_bytes, 220 * kMiB);
   EXPECT_HAS(plan.notes.at(0), "the pool holds");
   EXPECT_HAS(PlanError({.memory_utilization = 0.4}, memory).message, "no memory for the KV cache");
-  EXPECT_HAS(PlanError({.kv_cache_memory = 521 * kMiB}, memory).message, "--kv-cache-memory 521 MiB");
+  EXPECT_HAS(PlanError({.kv_cache_memory = 521 * kMiB}, memory).message,
+             "--kv-cache-memory 521 MiB");
   Plan({.kv_cache_memory = 520 * kMiB}, memory);
 }
 

@@ -17,7 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double Seconds(Clock::time_point from, Clock::time_point to) { return std::chrono::duration<double>(to - from).count(); }
+double Seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
 
 struct RequestState {
   RequestState(Request the_request, const Tokenizer& tokenizer)
@@ -37,29 +39,35 @@ struct RequestState {
   Clock::time_point added = Clock::now(), started, first_token, last_token;
 };
 
-// Generous bound on graph buffers, staging and logits; docs/design/engine.md compares it with what is held.
+// Generous bound on graph buffers, staging and logits; docs/design/engine.md compares it with what
+// is held.
 uint64_t BufferBytes(const ModelConfig& model, const EngineOptions& options) {
   const auto rows = static_cast<uint64_t>(options.max_batch_tokens);
-  const uint64_t row_floats = 8 * static_cast<uint64_t>(model.hidden_size) + 4 * static_cast<uint64_t>(model.intermediate_size);
-  const uint64_t logits = static_cast<uint64_t>(options.cache.max_num_seqs) * static_cast<uint64_t>(model.vocab_size);
+  const uint64_t row_floats = 8 * static_cast<uint64_t>(model.hidden_size) +
+                              4 * static_cast<uint64_t>(model.intermediate_size);
+  const uint64_t logits =
+      static_cast<uint64_t>(options.cache.max_num_seqs) * static_cast<uint64_t>(model.vocab_size);
   return 4 * (rows * row_floats + logits);
 }
 
 Status ValidateRequest(const Request& request, const Model& model, int max_model_len) {
   if (request.prompt.empty()) return Fail(ErrorCode::kInvalidArgument, "the prompt is empty");
   if (request.prompt.size() >= static_cast<size_t>(max_model_len)) {
-    return Fail(ErrorCode::kInvalidArgument, "the prompt has {} tokens; the context of {} must leave room for at least one more",
+    return Fail(ErrorCode::kInvalidArgument,
+                "the prompt has {} tokens; the context of {} must leave room for at least one more",
                 request.prompt.size(), max_model_len);
   }
   if (request.max_tokens < 0) {
-    return Fail(ErrorCode::kInvalidArgument, "{} tokens to generate: must be at least 0", request.max_tokens);
+    return Fail(ErrorCode::kInvalidArgument, "{} tokens to generate: must be at least 0",
+                request.max_tokens);
   }
   for (const std::string& stop : request.stop) {
     if (stop.empty()) return Fail(ErrorCode::kInvalidArgument, "a stop string is empty");
   }
   for (const int32_t token : request.prompt) {
     if (token >= 0 && token < model.config().vocab_size) continue;
-    return Fail(ErrorCode::kInvalidArgument, "token {} in the prompt: the model has {}", token, model.config().vocab_size);
+    return Fail(ErrorCode::kInvalidArgument, "token {} in the prompt: the model has {}", token,
+                model.config().vocab_size);
   }
   return request.sampling.Validate();
 }
@@ -90,8 +98,9 @@ struct Engine::Impl {
   std::unique_ptr<ModelRunner> runner;
   Scheduler scheduler;
   std::map<RequestId, RequestState> requests;
-  std::map<RequestId, std::vector<int32_t>> kept_tokens;  // what the caches kept for continuations hold
-  std::vector<RequestOutput> outputs;                     // for the next return of Step
+  std::map<RequestId, std::vector<int32_t>>
+      kept_tokens;                     // what the caches kept for continuations hold
+  std::vector<RequestOutput> outputs;  // for the next return of Step
   int64_t next_id = 0;
   EngineStats totals;
 };
@@ -99,23 +108,26 @@ struct Engine::Impl {
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> model, EngineOptions options) {
+Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> model,
+                                               EngineOptions options) {
   if (options.num_threads == 0) options.num_threads = UsablePhysicalCores();
   if (options.max_batch_tokens < options.cache.max_num_seqs) {
-    return Fail(ErrorCode::kInvalidArgument, "{} tokens per step are fewer than {} sequences", options.max_batch_tokens,
-                options.cache.max_num_seqs);
+    return Fail(ErrorCode::kInvalidArgument, "{} tokens per step are fewer than {} sequences",
+                options.max_batch_tokens, options.cache.max_num_seqs);
   }
   TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
-  const MemoryBudget memory = {.usable_bytes = usable,
-                               .reserved_bytes = model->weight_bytes() + BufferBytes(model->config(), options)};
+  const MemoryBudget memory = {
+      .usable_bytes = usable,
+      .reserved_bytes = model->weight_bytes() + BufferBytes(model->config(), options)};
   TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCache(model->config(), options.cache, memory));
-  TQ_ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, {.cache = plan.config,
-                                                               .num_threads = options.num_threads,
-                                                               .max_batch_tokens = options.max_batch_tokens,
-                                                               .max_context = plan.max_model_len,
-                                                               .isa = options.isa}));
-  return std::unique_ptr<Engine>(new Engine(
-      std::make_unique<Impl>(std::move(model), std::move(options), std::move(plan), std::move(runner))));
+  TQ_ASSIGN_OR_RETURN(auto runner,
+                      ModelRunner::Create(model, {.cache = plan.config,
+                                                  .num_threads = options.num_threads,
+                                                  .max_batch_tokens = options.max_batch_tokens,
+                                                  .max_context = plan.max_model_len,
+                                                  .isa = options.isa}));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
+      std::move(model), std::move(options), std::move(plan), std::move(runner))));
 }
 
 Result<RequestId> Engine::AddRequest(Request request) {
@@ -131,7 +143,8 @@ Result<RequestId> Engine::AddRequest(Request request) {
 bool Engine::Impl::Continues(const Request& request) const {
   if (!request.continue_from || !scheduler.IsKept(*request.continue_from)) return false;
   const std::vector<int32_t>& kept = kept_tokens.at(*request.continue_from);
-  return kept.size() < request.prompt.size() && std::ranges::equal(kept, std::span(request.prompt).first(kept.size()));
+  return kept.size() < request.prompt.size() &&
+         std::ranges::equal(kept, std::span(request.prompt).first(kept.size()));
 }
 
 void Engine::Cancel(RequestId id) {
@@ -157,8 +170,10 @@ std::vector<RequestOutput> Engine::Step() {
     impl_->ForgetDroppedCaches();
     if (step.chunks.empty()) {
       const RequestId oldest = *impl_->scheduler.Oldest();
-      impl_->Finish(oldest, FinishReason::kError,
-                    {.id = oldest, .error = "out of memory: the system refused pages of the KV cache that were planned"});
+      impl_->Finish(
+          oldest, FinishReason::kError,
+          {.id = oldest,
+           .error = "out of memory: the system refused pages of the KV cache that were planned"});
     } else {
       impl_->Compute(step);
     }
@@ -176,10 +191,12 @@ void Engine::Impl::Compute(const SchedulerOutput& step) {
   for (const ScheduledChunk& chunk : step.chunks) {
     RequestState& state = requests.at(chunk.request);
     Started(chunk, &state);
-    inputs.push_back({.sequence = chunk.sequence,
-                      .tokens = std::span(state.tokens).subspan(static_cast<size_t>(chunk.start),
-                                                                static_cast<size_t>(chunk.num_tokens)),
-                      .logits = chunk.reaches_end ? StepInput::Logits::kLast : StepInput::Logits::kNone});
+    inputs.push_back(
+        {.sequence = chunk.sequence,
+         .tokens =
+             std::span(state.tokens)
+                 .subspan(static_cast<size_t>(chunk.start), static_cast<size_t>(chunk.num_tokens)),
+         .logits = chunk.reaches_end ? StepInput::Logits::kLast : StepInput::Logits::kNone});
     totals.computed_tokens += chunk.num_tokens;
   }
   std::span<const float> logits = runner->Execute(inputs);
@@ -209,15 +226,20 @@ void Engine::Impl::TakeToken(RequestId id, std::span<const float> logits) {
   ++totals.generated_tokens;
   state.tokens.push_back(*token);
   scheduler.AppendToken(id);
-  RequestOutput output = {.id = id, .token = *token, .text = state.text.Push(model->tokenizer().TokenToBytes(*token))};
-  if (const auto reason = ReasonToStop(state, *token)) return Finish(id, *reason, std::move(output));
+  RequestOutput output = {
+      .id = id, .token = *token, .text = state.text.Push(model->tokenizer().TokenToBytes(*token))};
+  if (const auto reason = ReasonToStop(state, *token))
+    return Finish(id, *reason, std::move(output));
   outputs.push_back(std::move(output));
 }
 
-std::optional<FinishReason> Engine::Impl::ReasonToStop(const RequestState& state, int32_t token) const {
-  const bool end_token = model->tokenizer().IsEndOfGeneration(token) && !state.request.ignore_end_of_generation;
+std::optional<FinishReason> Engine::Impl::ReasonToStop(const RequestState& state,
+                                                       int32_t token) const {
+  const bool end_token =
+      model->tokenizer().IsEndOfGeneration(token) && !state.request.ignore_end_of_generation;
   if (end_token || state.text.stopped()) return FinishReason::kStop;
-  const bool enough = state.request.max_tokens > 0 && state.stats.generated_tokens >= state.request.max_tokens;
+  const bool enough =
+      state.request.max_tokens > 0 && state.stats.generated_tokens >= state.request.max_tokens;
   const bool full = state.tokens.size() >= static_cast<size_t>(plan.max_model_len);
   if (enough || full) return FinishReason::kLength;
   return std::nullopt;
@@ -252,10 +274,13 @@ void Engine::Impl::FillKvStats(RequestId id, RequestStats* stats) {
   const KvCacheManager& cache = runner->cache();
   stats->kv_tokens = cache.NumTokens(*sequence);
   const auto tokens = static_cast<size_t>(stats->kv_tokens);
-  stats->kv_bytes = tokens / static_cast<size_t>(cache.block_size()) * plan.block_bytes + cache.ExactBytesPerSequence();
+  stats->kv_bytes = tokens / static_cast<size_t>(cache.block_size()) * plan.block_bytes +
+                    cache.ExactBytesPerSequence();
   stats->kv_bytes_f16 = tokens * plan.f16_bytes_per_token;
   // f16 has 16 bits per value.
-  if (tokens > 0) stats->effective_bits = 16 * static_cast<double>(stats->kv_bytes) / static_cast<double>(stats->kv_bytes_f16);
+  if (tokens > 0)
+    stats->effective_bits =
+        16 * static_cast<double>(stats->kv_bytes) / static_cast<double>(stats->kv_bytes_f16);
 }
 
 bool Engine::HasWork() const { return impl_->scheduler.HasWork() || !impl_->outputs.empty(); }
@@ -283,15 +308,21 @@ std::vector<std::string> Engine::Describe() const {
     names.insert(kernels.of(spec.v.dtype).pv_name);
   }
   std::vector<std::string> lines = {
-      fmt::format("model {} ({}, {} layers, {} heads and {} KV heads of {}, weights {}: {})", model.name, model.architecture,
-                  model.num_layers, model.num_heads, model.num_kv_heads, model.head_dim,
-                  FormatBytes(impl_->model->weight_bytes()), model.weight_types),
-      fmt::format("kernels {}: {}; threads {}", Name(kernels.isa), fmt::join(names, " "), impl_->options.num_threads),
-      fmt::format("KV cache {}: {:.2f} bits per value, {} per token (f16: {}), blocks of {} tokens, {} exact first tokens",
-                  plan.formats, plan.bits_per_value, FormatBytes(static_cast<uint64_t>(plan.bytes_per_token)),
-                  FormatBytes(plan.f16_bytes_per_token), plan.config.layers[0].block_size, plan.config.num_sink_tokens),
-      fmt::format("pool of {} blocks, {}, holds {} tokens; up to {} sequences of {} tokens", plan.config.num_blocks,
-                  FormatBytes(plan.pool_bytes), plan.PoolTokens(), plan.max_num_seqs, plan.max_model_len)};
+      fmt::format("model {} ({}, {} layers, {} heads and {} KV heads of {}, weights {}: {})",
+                  model.name, model.architecture, model.num_layers, model.num_heads,
+                  model.num_kv_heads, model.head_dim, FormatBytes(impl_->model->weight_bytes()),
+                  model.weight_types),
+      fmt::format("kernels {}: {}; threads {}", Name(kernels.isa), fmt::join(names, " "),
+                  impl_->options.num_threads),
+      fmt::format("KV cache {}: {:.2f} bits per value, {} per token (f16: {}), blocks of {} "
+                  "tokens, {} exact first tokens",
+                  plan.formats, plan.bits_per_value,
+                  FormatBytes(static_cast<uint64_t>(plan.bytes_per_token)),
+                  FormatBytes(plan.f16_bytes_per_token), plan.config.layers[0].block_size,
+                  plan.config.num_sink_tokens),
+      fmt::format("pool of {} blocks, {}, holds {} tokens; up to {} sequences of {} tokens",
+                  plan.config.num_blocks, FormatBytes(plan.pool_bytes), plan.PoolTokens(),
+                  plan.max_num_seqs, plan.max_model_len)};
   lines.insert(lines.end(), plan.notes.begin(), plan.notes.end());
   return lines;
 }

@@ -2,10 +2,12 @@
 //
 //   auto engine = Engine::Create(model, options);           // refuses what cannot fit
 //   auto id = (*engine)->AddRequest({.prompt = tokens, .max_tokens = 100});
-//   while ((*engine)->HasWork()) for (const RequestOutput& out : (*engine)->Step()) Print(out.text);
+//   while ((*engine)->HasWork()) for (const RequestOutput& out : (*engine)->Step())
+//   Print(out.text);
 //
-// One thread calls it; the model's kernels use options.num_threads. A step computes chunks of prompts and single tokens of
-// running sequences together (engine/scheduler.h). Tools that want logits use the runner directly (engine/model_runner.h).
+// One thread calls it; the model's kernels use options.num_threads. A step computes chunks of
+// prompts and single tokens of running sequences together (engine/scheduler.h). Tools that want
+// logits use the runner directly (engine/model_runner.h).
 #ifndef TURBOQUANT_ENGINE_ENGINE_H_
 #define TURBOQUANT_ENGINE_ENGINE_H_
 
@@ -28,40 +30,42 @@ struct EngineOptions {
   int num_threads = 0;         // 0 = physical cores that this process may use
   int max_batch_tokens = 512;  // tokens per step over all sequences
   std::string isa = {};        // forced ISA, or empty
-  // When it becomes true, the next Step cancels every request instead of computing. May be set by a signal handler.
-  // Null = none; must outlive the engine.
+  // When it becomes true, the next Step cancels every request instead of computing. May be set by a
+  // signal handler. Null = none; must outlive the engine.
   const std::atomic<bool>* stop = nullptr;
 };
 
 struct EngineStats {
   int num_running = 0;  // have blocks
   int num_waiting = 0;
-  int num_kept = 0;     // finished, cache kept for a continuation
+  int num_kept = 0;  // finished, cache kept for a continuation
   int64_t steps = 0;
-  int64_t computed_tokens = 0;   // fed to the model, recomputed ones included
+  int64_t computed_tokens = 0;  // fed to the model, recomputed ones included
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
-  double step_seconds = 0;       // inside Step
+  double step_seconds = 0;  // inside Step
   KvCacheStats kv;
 };
 
 class Engine {
  public:
-  static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model, EngineOptions options);
+  static Result<std::unique_ptr<Engine>> Create(std::shared_ptr<const Model> model,
+                                                EngineOptions options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // kInvalidArgument: no prompt, prompt does not leave room for one token in max_model_len, token or sampling parameter out
-  // of range.
+  // kInvalidArgument: no prompt, prompt does not leave room for one token in max_model_len, token
+  // or sampling parameter out of range.
   Result<RequestId> AddRequest(Request request);
-  // Ends a request; its last output comes with the next Step. An id that is unknown or finished is ignored.
+  // Ends a request; its last output comes with the next Step. An id that is unknown or finished is
+  // ignored.
   void Cancel(RequestId id);
   // Drops the cache kept for a finished request (Request::keep_cache). Ignored where there is none.
   void Release(RequestId id);
 
-  // One step of the model. Outputs of the requests that got a token or ended, in order of their ids; may be empty while a
-  // long prompt is being computed.
+  // One step of the model. Outputs of the requests that got a token or ended, in order of their
+  // ids; may be empty while a long prompt is being computed.
   std::vector<RequestOutput> Step();
   // A request is waiting or running, or an output is pending.
   bool HasWork() const;
@@ -70,7 +74,8 @@ class Engine {
   const Model& model() const;
   ModelRunner& runner();  // no steps of one's own while requests are running
   EngineStats stats() const;
-  // For the log at start: model, ISA and kernels, formats, bits per value, bytes per token, pool, tokens it holds.
+  // For the log at start: model, ISA and kernels, formats, bits per value, bytes per token, pool,
+  // tokens it holds.
   std::vector<std::string> Describe() const;
 
  private:

@@ -65,14 +65,15 @@ std::optional<std::string> CgroupPath(std::string_view proc_cgroup, std::string_
     if (first == std::string_view::npos || second == std::string_view::npos) continue;
     const std::string_view controllers = line.substr(first + 1, second - first - 1);
     const std::vector<std::string_view> names = Split(controllers, ',');
-    const bool found = controller.empty() ? controllers.empty() : std::ranges::find(names, controller) != names.end();
+    const bool found = controller.empty() ? controllers.empty()
+                                          : std::ranges::find(names, controller) != names.end();
     if (found) return std::string(line.substr(second + 1));
   }
   return std::nullopt;
 }
 
-// The folder of the process's cgroup and those above it, up to the mount. In a container the path may be one of the host's
-// that does not exist here: only the folders that do count.
+// The folder of the process's cgroup and those above it, up to the mount. In a container the path
+// may be one of the host's that does not exist here: only the folders that do count.
 std::vector<std::string> CgroupFolders(const std::string& mount, std::string path) {
   std::vector<std::string> folders;
   while (path.size() > 1) {
@@ -86,9 +87,11 @@ std::vector<std::string> CgroupFolders(const std::string& mount, std::string pat
 struct CgroupFiles {
   const char *mount, *controller;
   const char *limit, *usage;
-  const char *inactive_file, *active_file;  // in memory.stat: page cache that the kernel gives back under pressure
+  const char *inactive_file,
+      *active_file;  // in memory.stat: page cache that the kernel gives back under pressure
 };
-constexpr CgroupFiles kMemoryV2 = {"/sys/fs/cgroup", "", "/memory.max", "/memory.current", "inactive_file", "active_file"};
+constexpr CgroupFiles kMemoryV2 = {"/sys/fs/cgroup", "",           "/memory.max", "/memory.current",
+                                   "inactive_file",  "active_file"};
 constexpr CgroupFiles kMemoryV1 = {"/sys/fs/cgroup/memory",  "memory",
                                    "/memory.limit_in_bytes", "/memory.usage_in_bytes",
                                    "total_inactive_file",    "total_active_file"};
@@ -99,11 +102,13 @@ std::optional<int64_t> CgroupAvailable(const std::string& root, const CgroupFile
   if (!path) return std::nullopt;
   std::optional<int64_t> least;
   for (const std::string& folder : CgroupFolders(root + files.mount, *path)) {
-    const std::optional<int64_t> limit = Number(ReadOrEmpty(folder + files.limit));  // "max" is no number
+    const std::optional<int64_t> limit =
+        Number(ReadOrEmpty(folder + files.limit));  // "max" is no number
     const std::optional<int64_t> usage = Number(ReadOrEmpty(folder + files.usage));
     if (!limit || !usage) continue;
     const std::string stat = ReadOrEmpty(folder + "/memory.stat");
-    const int64_t cached = Field(stat, files.inactive_file).value_or(0) + Field(stat, files.active_file).value_or(0);
+    const int64_t cached =
+        Field(stat, files.inactive_file).value_or(0) + Field(stat, files.active_file).value_or(0);
     const int64_t available = std::max<int64_t>(*limit - *usage + cached, 0);
     least = least ? std::min(*least, available) : available;
   }
@@ -116,7 +121,8 @@ std::vector<int64_t> ParseCpuList(std::string_view text) {
   for (const std::string_view range : Split(Trim(text), ',')) {
     const size_t dash = range.find('-');
     const std::optional<int64_t> first = Number(range.substr(0, dash));
-    const std::optional<int64_t> last = dash == std::string_view::npos ? first : Number(range.substr(dash + 1));
+    const std::optional<int64_t> last =
+        dash == std::string_view::npos ? first : Number(range.substr(dash + 1));
     if (!first || !last) continue;
     for (int64_t cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
   }
@@ -141,7 +147,8 @@ std::optional<int64_t> CpuQuota(const std::string& folder) {
 Result<uint64_t> UsableMemoryBytes(const std::string& root) {
   const std::string path = root + "/proc/meminfo";
   const std::optional<int64_t> available_kib = Field(ReadOrEmpty(path), "MemAvailable");
-  if (!available_kib || *available_kib < 0) return Fail(ErrorCode::kIo, "{}: cannot read MemAvailable", path);
+  if (!available_kib || *available_kib < 0)
+    return Fail(ErrorCode::kIo, "{}: cannot read MemAvailable", path);
   int64_t available = *available_kib * 1024;
   for (const CgroupFiles& files : {kMemoryV2, kMemoryV1}) {
     available = std::min(available, CgroupAvailable(root, files).value_or(available));
@@ -157,13 +164,14 @@ int UsablePhysicalCores(const std::string& root) {
   if (allowed == std::string::npos) return 1;
   const std::string_view list = Split(std::string_view(status).substr(allowed), '\n')[0];
   for (const int64_t cpu : ParseCpuList(list.substr(list.find(':') + 1))) {
-    const std::string siblings =
-        ReadOrEmpty(root + fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+    const std::string siblings = ReadOrEmpty(
+        root + fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
     cores.insert(siblings.empty() ? fmt::format("{}", cpu) : siblings);
   }
   int64_t count = std::max<int64_t>(static_cast<int64_t>(cores.size()), 1);
   const std::string cgroup = ReadOrEmpty(root + "/proc/self/cgroup");
-  for (const auto& [mount, controller] : {std::pair("/sys/fs/cgroup", ""), std::pair("/sys/fs/cgroup/cpu", "cpu")}) {
+  for (const auto& [mount, controller] :
+       {std::pair("/sys/fs/cgroup", ""), std::pair("/sys/fs/cgroup/cpu", "cpu")}) {
     const std::optional<std::string> path = CgroupPath(cgroup, controller);
     if (!path) continue;
     for (const std::string& folder : CgroupFolders(root + mount, *path)) {

@@ -9,12 +9,13 @@
 
 namespace turboquant {
 
-// Bytes that this process could hold in all: MemAvailable plus its own anonymous memory, or what the tightest memory
-// limit of its cgroups (v2 or v1) leaves, where that is less. `root` is prepended to /proc and /sys paths (tests).
-// kIo where /proc/meminfo cannot be read.
+// Bytes that this process could hold in all: MemAvailable plus its own anonymous memory, or what
+// the tightest memory limit of its cgroups (v2 or v1) leaves, where that is less. `root` is
+// prepended to /proc and /sys paths (tests). kIo where /proc/meminfo cannot be read.
 Result<uint64_t> UsableMemoryBytes(const std::string& root = "");
 
-// Physical cores among the CPUs that the scheduler may give this process, at most its cgroup's CPU quota; at least 1.
+// Physical cores among the CPUs that the scheduler may give this process, at most its cgroup's CPU
+// quota; at least 1.
 int UsablePhysicalCores(const std::string& root = "");
 
 }  // namespace turboquant

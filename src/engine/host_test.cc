@@ -15,11 +15,15 @@ namespace fs = std::filesystem;
 class FakeHost : public ::testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::path(::testing::TempDir()) /
-            (std::string("host_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    root_ =
+        fs::path(::testing::TempDir()) /
+        (std::string("host_") + ::testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(root_);
-    Write("/proc/meminfo", "MemTotal:       16000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\n");
-    Write("/proc/self/status", "Name:\tt\nRssAnon:\t  500000 kB\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0\n");
+    Write(
+        "/proc/meminfo",
+        "MemTotal:       16000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\n");
+    Write("/proc/self/status",
+          "Name:\tt\nRssAnon:\t  500000 kB\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0\n");
   }
   void TearDown() override { fs::remove_all(root_); }
   void Write(const std::string& path, const std::string& text) {

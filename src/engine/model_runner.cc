@@ -7,27 +7,30 @@
 namespace turboquant {
 namespace {
 
-constexpr int kMaxThreads = 512;       // what ggml takes
+constexpr int kMaxThreads = 512;        // what ggml takes
 constexpr int kMaxBatchTokens = 65536;  // rows of a step; buffers grow with it
 
 Status Validate(const ModelConfig& model, const ModelRunnerOptions& options) {
   if (options.num_threads < 1 || options.num_threads > kMaxThreads) {
-    return Fail(ErrorCode::kInvalidArgument, "{} threads: must be 1 to {}", options.num_threads, kMaxThreads);
+    return Fail(ErrorCode::kInvalidArgument, "{} threads: must be 1 to {}", options.num_threads,
+                kMaxThreads);
   }
   if (options.max_batch_tokens < 1 || options.max_batch_tokens > kMaxBatchTokens) {
-    return Fail(ErrorCode::kInvalidArgument, "{} tokens per step: must be 1 to {}", options.max_batch_tokens,
-                kMaxBatchTokens);
+    return Fail(ErrorCode::kInvalidArgument, "{} tokens per step: must be 1 to {}",
+                options.max_batch_tokens, kMaxBatchTokens);
   }
   if (options.max_context < 1) {
-    return Fail(ErrorCode::kInvalidArgument, "context of {} tokens: must be at least 1", options.max_context);
+    return Fail(ErrorCode::kInvalidArgument, "context of {} tokens: must be at least 1",
+                options.max_context);
   }
   if (options.cache.layers.size() != static_cast<size_t>(model.num_layers)) {
-    return Fail(ErrorCode::kInvalidArgument, "a cache of {} layers does not fit a model of {}", options.cache.layers.size(),
-                model.num_layers);
+    return Fail(ErrorCode::kInvalidArgument, "a cache of {} layers does not fit a model of {}",
+                options.cache.layers.size(), model.num_layers);
   }
   for (const KvCacheSpec& spec : options.cache.layers) {
     if (spec.num_kv_heads == model.num_kv_heads && spec.head_dim == model.head_dim) continue;
-    return Fail(ErrorCode::kInvalidArgument, "a cache of {} heads of {} channels does not fit a model of {} of {}",
+    return Fail(ErrorCode::kInvalidArgument,
+                "a cache of {} heads of {} channels does not fit a model of {} of {}",
                 spec.num_kv_heads, spec.head_dim, model.num_kv_heads, model.head_dim);
   }
   return {};
@@ -36,8 +39,8 @@ Status Validate(const ModelConfig& model, const ModelRunnerOptions& options) {
 }  // namespace
 
 struct ModelRunner::Impl {
-  Impl(std::shared_ptr<const Model> the_model, std::unique_ptr<KvCacheManager> the_cache, const KernelTable& table,
-       const ModelRunnerOptions& options)
+  Impl(std::shared_ptr<const Model> the_model, std::unique_ptr<KvCacheManager> the_cache,
+       const KernelTable& table, const ModelRunnerOptions& options)
       : model(std::move(the_model)),
         cache(std::move(the_cache)),
         kernels(table),
@@ -61,7 +64,7 @@ struct ModelRunner::Impl {
   // The step that runs.
   std::vector<SequenceChunk> chunks;
   std::vector<int32_t> tokens, positions, logits_rows;  // [rows], [rows], [rows with logits]
-  std::vector<float> logits;                            // [rows with logits][vocab_size]; grows to the largest step
+  std::vector<float> logits;  // [rows with logits][vocab_size]; grows to the largest step
 };
 
 void ModelRunner::Impl::Append(const StepInput& input) {
@@ -69,12 +72,18 @@ void ModelRunner::Impl::Append(const StepInput& input) {
   const auto first_row = static_cast<int>(tokens.size());
   const auto num_tokens = static_cast<int>(input.tokens.size());
   const int start = cache->NumTokens(input.sequence);
-  chunks.push_back({.sequence = input.sequence, .start = start, .num_tokens = num_tokens, .first_row = first_row});
+  chunks.push_back({.sequence = input.sequence,
+                    .start = start,
+                    .num_tokens = num_tokens,
+                    .first_row = first_row});
   tokens.insert(tokens.end(), input.tokens.begin(), input.tokens.end());
   for (int i = 0; i < num_tokens; ++i) positions.push_back(start + i);
   switch (input.logits) {
-    case StepInput::Logits::kNone: break;
-    case StepInput::Logits::kLast: logits_rows.push_back(first_row + num_tokens - 1); break;
+    case StepInput::Logits::kNone:
+      break;
+    case StepInput::Logits::kLast:
+      logits_rows.push_back(first_row + num_tokens - 1);
+      break;
     case StepInput::Logits::kAll:
       for (int i = 0; i < num_tokens; ++i) logits_rows.push_back(first_row + i);
       break;
@@ -84,12 +93,13 @@ void ModelRunner::Impl::Append(const StepInput& input) {
 ModelRunner::ModelRunner(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ModelRunner::~ModelRunner() = default;
 
-Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::shared_ptr<const Model> model, ModelRunnerOptions options) {
+Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::shared_ptr<const Model> model,
+                                                         ModelRunnerOptions options) {
   TQ_RETURN_IF_ERROR(Validate(model->config(), options));
   TQ_ASSIGN_OR_RETURN(const KernelTable kernels, SelectKernels(options.isa));
   TQ_ASSIGN_OR_RETURN(auto cache, KvCacheManager::Create(std::move(options.cache)));
-  return std::unique_ptr<ModelRunner>(
-      new ModelRunner(std::make_unique<Impl>(std::move(model), std::move(cache), kernels, options)));
+  return std::unique_ptr<ModelRunner>(new ModelRunner(
+      std::make_unique<Impl>(std::move(model), std::move(cache), kernels, options)));
 }
 
 std::span<const float> ModelRunner::Execute(std::span<const StepInput> inputs) {
@@ -100,10 +110,12 @@ std::span<const float> ModelRunner::Execute(std::span<const StepInput> inputs) {
   impl.logits_rows.clear();
   for (const StepInput& input : inputs) impl.Append(input);
   CHECK_LE(impl.tokens.size(), static_cast<size_t>(impl.max_batch_tokens));
-  const size_t logits_size = impl.logits_rows.size() * static_cast<size_t>(impl.model->config().vocab_size);
+  const size_t logits_size =
+      impl.logits_rows.size() * static_cast<size_t>(impl.model->config().vocab_size);
   if (impl.logits.size() < logits_size) impl.logits.resize(logits_size);
   impl.attention.BeginStep(impl.chunks);
-  impl.graph.Forward(&impl.attention, impl.tokens, impl.positions, impl.logits_rows, impl.logits.data());
+  impl.graph.Forward(&impl.attention, impl.tokens, impl.positions, impl.logits_rows,
+                     impl.logits.data());
   for (const StepInput& input : inputs) impl.cache->Commit(input.sequence);
   return {impl.logits.data(), logits_size};
 }
@@ -114,7 +126,8 @@ const Model& ModelRunner::model() const { return *impl_->model; }
 const KernelTable& ModelRunner::kernels() const { return impl_->kernels; }
 int ModelRunner::max_batch_tokens() const { return impl_->max_batch_tokens; }
 size_t ModelRunner::buffer_bytes() const {
-  const size_t threads_scratch = impl_->attention.scratch_bytes_per_thread() * static_cast<size_t>(impl_->num_threads);
+  const size_t threads_scratch =
+      impl_->attention.scratch_bytes_per_thread() * static_cast<size_t>(impl_->num_threads);
   return impl_->graph.buffer_bytes() + impl_->attention.shared_bytes() + threads_scratch +
          impl_->logits.capacity() * sizeof(float);
 }

@@ -1,4 +1,5 @@
-// One model with one cache: executes steps that mix prefill chunks and decodes of several sequences. One thread calls it.
+// One model with one cache: executes steps that mix prefill chunks and decodes of several
+// sequences. One thread calls it.
 #ifndef TURBOQUANT_ENGINE_MODEL_RUNNER_H_
 #define TURBOQUANT_ENGINE_MODEL_RUNNER_H_
 
@@ -15,7 +16,7 @@
 namespace turboquant {
 
 struct ModelRunnerOptions {
-  KvCacheConfig cache = {};    // layers must match the model
+  KvCacheConfig cache = {};  // layers must match the model
   int num_threads = 1;
   int max_batch_tokens = 512;  // rows per step
   int max_context = 0;         // tokens of the longest sequence
@@ -31,13 +32,15 @@ struct StepInput {
 
 class ModelRunner {
  public:
-  // kInvalidArgument: options out of range, or a cache that does not fit the model; otherwise what SelectKernels and
-  // KvCacheManager::Create refuse.
-  static Result<std::unique_ptr<ModelRunner>> Create(std::shared_ptr<const Model> model, ModelRunnerOptions options);
+  // kInvalidArgument: options out of range, or a cache that does not fit the model; otherwise what
+  // SelectKernels and KvCacheManager::Create refuse.
+  static Result<std::unique_ptr<ModelRunner>> Create(std::shared_ptr<const Model> model,
+                                                     ModelRunnerOptions options);
   ~ModelRunner();
 
-  // Runs one step. The slots of every input must have been reserved with cache().AllocateSlots; they are committed on
-  // return. Returns logits, rows in the order of the inputs: [rows][vocab_size], valid until the next step.
+  // Runs one step. The slots of every input must have been reserved with cache().AllocateSlots;
+  // they are committed on return. Returns logits, rows in the order of the inputs:
+  // [rows][vocab_size], valid until the next step.
   std::span<const float> Execute(std::span<const StepInput> inputs);
 
   KvCacheManager& cache();

@@ -1,4 +1,5 @@
-// Text of one request from the bytes of its tokens: whole UTF-8 characters, cut before the first stop string.
+// Text of one request from the bytes of its tokens: whole UTF-8 characters, cut before the first
+// stop string.
 #ifndef TURBOQUANT_ENGINE_OUTPUT_TEXT_H_
 #define TURBOQUANT_ENGINE_OUTPUT_TEXT_H_
 
@@ -14,7 +15,8 @@ class OutputText {
  public:
   explicit OutputText(std::vector<std::string> stop) : stop_(std::move(stop)) {}
 
-  // Bytes of the next token; returns the text that is certain now. Nothing more comes once stopped().
+  // Bytes of the next token; returns the text that is certain now. Nothing more comes once
+  // stopped().
   std::string Push(std::string_view bytes);
   // The end: returns what was held back.
   std::string Flush();

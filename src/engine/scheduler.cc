@@ -7,14 +7,16 @@
 
 namespace turboquant {
 
-Scheduler::Scheduler(KvCacheManager* cache, int max_batch_tokens) : cache_(cache), max_batch_tokens_(max_batch_tokens) {
+Scheduler::Scheduler(KvCacheManager* cache, int max_batch_tokens)
+    : cache_(cache), max_batch_tokens_(max_batch_tokens) {
   CHECK_GE(max_batch_tokens, cache->config().max_num_seqs);
 }
 
 void Scheduler::Add(RequestId id, int num_tokens, std::optional<RequestId> continue_from) {
   CHECK_GT(num_tokens, 0);
   CHECK(requests_.empty() || requests_.rbegin()->first < id);
-  requests_.emplace(id, Entry{.num_tokens = num_tokens, .sequence = {}, .continue_from = continue_from});
+  requests_.emplace(
+      id, Entry{.num_tokens = num_tokens, .sequence = {}, .continue_from = continue_from});
 }
 
 void Scheduler::AppendToken(RequestId id) { ++requests_.at(id).num_tokens; }
@@ -83,7 +85,8 @@ void Scheduler::ScheduleChunk(RequestId id, Entry* entry) {
                             .reaches_end = start + num_tokens == entry->num_tokens});
 }
 
-// Reserves slots for `wanted` tokens, or for those that the free blocks allow once nothing that may yield is left.
+// Reserves slots for `wanted` tokens, or for those that the free blocks allow once nothing that may
+// yield is left.
 int Scheduler::Reserve(RequestId id, SequenceId sequence, int wanted) {
   int64_t fitting = TokensThatFit(sequence);
   while (fitting < wanted) {
@@ -99,7 +102,8 @@ int Scheduler::Reserve(RequestId id, SequenceId sequence, int wanted) {
 // Tokens that close no more blocks than are free.
 int64_t Scheduler::TokensThatFit(SequenceId sequence) const {
   const int block_size = cache_->block_size();
-  return (static_cast<int64_t>(cache_->NumFreeBlocks()) + 1) * block_size - 1 - cache_->NumTokens(sequence) % block_size;
+  return (static_cast<int64_t>(cache_->NumFreeBlocks()) + 1) * block_size - 1 -
+         cache_->NumTokens(sequence) % block_size;
 }
 
 bool Scheduler::HasRoomFor(const Entry& entry) {
@@ -120,7 +124,8 @@ int Scheduler::BlocksHeld(SequenceId sequence) const {
 }
 
 int Scheduler::BlocksLacking(const Entry& entry) const {
-  return entry.num_tokens / cache_->block_size() - (entry.sequence ? BlocksHeld(*entry.sequence) : 0);
+  return entry.num_tokens / cache_->block_size() -
+         (entry.sequence ? BlocksHeld(*entry.sequence) : 0);
 }
 
 // The kept cache that the request continues, or a new sequence; false when there is none to be had.
@@ -147,7 +152,8 @@ bool Scheduler::DropOldestKept() {
   return true;
 }
 
-// Takes the blocks of the youngest running request that is younger than `id` and has some; false if there is none.
+// Takes the blocks of the youngest running request that is younger than `id` and has some; false if
+// there is none.
 bool Scheduler::PreemptYoungerThan(RequestId id) {
   for (auto& [other_id, entry] : std::ranges::reverse_view(requests_)) {
     if (other_id <= id) return false;
@@ -169,12 +175,17 @@ void Scheduler::TakeBack(RequestId id, Entry* entry) {
   output_.preempted.push_back(id);
 }
 
-std::vector<Scheduler::Kept>::iterator Scheduler::FindKept(RequestId id) { return std::ranges::find(kept_, id, &Kept::id); }
+std::vector<Scheduler::Kept>::iterator Scheduler::FindKept(RequestId id) {
+  return std::ranges::find(kept_, id, &Kept::id);
+}
 
-bool Scheduler::IsKept(RequestId id) const { return std::ranges::find(kept_, id, &Kept::id) != kept_.end(); }
+bool Scheduler::IsKept(RequestId id) const {
+  return std::ranges::find(kept_, id, &Kept::id) != kept_.end();
+}
 
 int Scheduler::num_running() const {
-  return static_cast<int>(std::ranges::count_if(requests_, [](const auto& item) { return item.second.sequence.has_value(); }));
+  return static_cast<int>(std::ranges::count_if(
+      requests_, [](const auto& item) { return item.second.sequence.has_value(); }));
 }
 
 int Scheduler::num_waiting() const { return static_cast<int>(requests_.size()) - num_running(); }
@@ -184,6 +195,8 @@ std::optional<RequestId> Scheduler::Oldest() const {
   return requests_.begin()->first;
 }
 
-std::optional<SequenceId> Scheduler::SequenceOf(RequestId id) const { return requests_.at(id).sequence; }
+std::optional<SequenceId> Scheduler::SequenceOf(RequestId id) const {
+  return requests_.at(id).sequence;
+}
 
 }  // namespace turboquant

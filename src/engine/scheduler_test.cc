@@ -22,8 +22,10 @@ std::unique_ptr<KvCacheManager> MakeCache(int num_blocks, int max_num_seqs) {
   spec.num_kv_heads = 1;
   spec.head_dim = 16;
   spec.block_size = kBlockSize;
-  auto cache = KvCacheManager::Create(
-      {.layers = {spec}, .static_scales = {}, .num_blocks = num_blocks, .max_num_seqs = max_num_seqs});
+  auto cache = KvCacheManager::Create({.layers = {spec},
+                                       .static_scales = {},
+                                       .num_blocks = num_blocks,
+                                       .max_num_seqs = max_num_seqs});
   EXPECT_TRUE(cache) << cache.error().message;
   return std::move(*cache);
 }
@@ -35,10 +37,12 @@ struct Chunk {
   bool operator==(const Chunk&) const = default;
 };
 std::ostream& operator<<(std::ostream& os, const Chunk& chunk) {
-  return os << "{" << chunk.request << ", " << chunk.start << ", " << chunk.num_tokens << ", " << chunk.reaches_end << "}";
+  return os << "{" << chunk.request << ", " << chunk.start << ", " << chunk.num_tokens << ", "
+            << chunk.reaches_end << "}";
 }
 
-// A scheduler with a cache, and a model that computes at once and generates a token wherever it can.
+// A scheduler with a cache, and a model that computes at once and generates a token wherever it
+// can.
 class Loop {
  public:
   Loop(int num_blocks, int max_num_seqs, int budget)
@@ -84,8 +88,10 @@ TEST(Scheduler, DecodesFirstThenPromptsOldestFirst) {
   loop.Add(40);
   loop.Add(20);
   EXPECT_THAT(loop.Step(), ElementsAre(Chunk{0, 30, 1, true}, Chunk{1, 0, 31, false}));
-  EXPECT_THAT(loop.Step(), ElementsAre(Chunk{0, 31, 1, true}, Chunk{1, 31, 9, true}, Chunk{2, 0, 20, true}));
-  EXPECT_THAT(loop.Step(), ElementsAre(Chunk{0, 32, 1, true}, Chunk{1, 40, 1, true}, Chunk{2, 20, 1, true}));
+  EXPECT_THAT(loop.Step(),
+              ElementsAre(Chunk{0, 31, 1, true}, Chunk{1, 31, 9, true}, Chunk{2, 0, 20, true}));
+  EXPECT_THAT(loop.Step(),
+              ElementsAre(Chunk{0, 32, 1, true}, Chunk{1, 40, 1, true}, Chunk{2, 20, 1, true}));
 }
 
 TEST(Scheduler, NobodyOvertakesAWaitingRequest) {
@@ -156,13 +162,14 @@ TEST(Scheduler, OutOfBlocksPreemptsTheYoungestAndResumesIt) {
   EXPECT_THAT(loop.Step(), ElementsAre(Chunk{1, 0, 48, true}));
 }
 
-// The younger one asks first: it sits out, and the older one takes its blocks only when it needs them itself.
+// The younger one asks first: it sits out, and the older one takes its blocks only when it needs
+// them itself.
 TEST(Scheduler, TheYoungestSitsOutRatherThanPreemptItself) {
   Loop loop(3, 2, 64);
   loop.Add(17);
   loop.Add(31);
   EXPECT_EQ(loop.Step().size(), 2u);
-  EXPECT_EQ(loop.Step().size(), 2u);   // request 1 closes its second block: the pool is full
+  EXPECT_EQ(loop.Step().size(), 2u);  // request 1 closes its second block: the pool is full
   for (int i = 0; i < 13; ++i) EXPECT_EQ(loop.Step().size(), 2u);
   // Request 0 has 31 tokens and needs its second block.
   EXPECT_THAT(loop.Step(), ElementsAre(Chunk{0, 31, 1, true}));
@@ -189,7 +196,8 @@ TEST(Scheduler, PreemptionTakesBackWhatThisStepHadGiven) {
   EXPECT_THAT(loop.Step(), ElementsAre(Chunk{0, 0, 40, false}));
   loop.Add(15);
   EXPECT_THAT(loop.Step(), ElementsAre(Chunk{0, 40, 24, true}, Chunk{1, 0, 15, true}));
-  EXPECT_THAT(loop.Step(), ElementsAre(Chunk{0, 64, 1, true}, Chunk{1, 15, 1, true}));  // the 5th block
+  EXPECT_THAT(loop.Step(),
+              ElementsAre(Chunk{0, 64, 1, true}, Chunk{1, 15, 1, true}));  // the 5th block
   for (int i = 0; i < 14; ++i) EXPECT_EQ(loop.Step().size(), 2u) << i;
   EXPECT_THAT(loop.Step(), ElementsAre(Chunk{0, 79, 1, true}));
   EXPECT_THAT(loop.preempted, ElementsAre(RequestId{1}));
@@ -250,13 +258,15 @@ TEST(Scheduler, FinishFreesRunningAndWaiting) {
   EXPECT_FALSE(loop.scheduler.Oldest());
 }
 
-// Random arrivals, ends and continuations in a tiny pool: the oldest request always advances, every request ends with the
-// tokens it wants, nothing leaks.
+// Random arrivals, ends and continuations in a tiny pool: the oldest request always advances, every
+// request ends with the tokens it wants, nothing leaks.
 TEST(Scheduler, RandomLoadAlwaysAdvances) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    const auto uniform = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+    const auto uniform = [&](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(random);
+    };
     const int num_blocks = uniform(4, 12);
     const int longest = num_blocks * kBlockSize + kBlockSize - 1;
     Loop loop(num_blocks, uniform(1, 5), uniform(5, 40));
@@ -279,7 +289,9 @@ TEST(Scheduler, RandomLoadAlwaysAdvances) {
       const RequestId oldest = *loop.scheduler.Oldest();
       const std::vector<Chunk> chunks = loop.Step();
       preemptions += static_cast<int>(loop.preempted.size());
-      ASSERT_TRUE(std::ranges::any_of(chunks, [&](const Chunk& chunk) { return chunk.request == oldest.value; })) << step;
+      ASSERT_TRUE(std::ranges::any_of(chunks, [&](const Chunk& chunk) {
+        return chunk.request == oldest.value;
+      })) << step;
       for (const Chunk& chunk : chunks) {
         const RequestId id{chunk.request};
         if (!chunk.reaches_end || chunk.start + chunk.num_tokens < wanted.at(id)) continue;

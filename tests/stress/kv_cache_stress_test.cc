@@ -1,6 +1,6 @@
-// KvCacheManager under random operations, compared after each with a model that knows only token lists and shared
-// pointers. Every byte that a sequence owns is written as StoreKv would and read back, so that a block or tail given to
-// two owners shows.
+// KvCacheManager under random operations, compared after each with a model that knows only token
+// lists and shared pointers. Every byte that a sequence owns is written as StoreKv would and read
+// back, so that a block or tail given to two owners shows.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -22,7 +22,8 @@ constexpr int kSinkTokens = 4;
 
 // A closed block as the model sees it: alive as long as a sequence points to it.
 struct ModelBlock {
-  explicit ModelBlock(std::vector<int32_t> block_tokens, int* live_blocks) : tokens(std::move(block_tokens)), live(live_blocks) {
+  explicit ModelBlock(std::vector<int32_t> block_tokens, int* live_blocks)
+      : tokens(std::move(block_tokens)), live(live_blocks) {
     ++*live;
   }
   ~ModelBlock() { --*live; }
@@ -45,7 +46,9 @@ uint64_t Mix(uint64_t value) {
 }
 
 // What stands in one token's share of a tail or sink tile, and all over a closed block.
-uint64_t TokenWord(int layer, int32_t token) { return Mix(static_cast<uint64_t>(token) * 2 + static_cast<uint64_t>(layer)); }
+uint64_t TokenWord(int layer, int32_t token) {
+  return Mix(static_cast<uint64_t>(token) * 2 + static_cast<uint64_t>(layer));
+}
 uint64_t BlockWord(int layer, const std::vector<int32_t>& tokens) {
   uint64_t word = static_cast<uint64_t>(layer);
   for (const int32_t token : tokens) word = Mix(word + static_cast<uint64_t>(token));
@@ -53,7 +56,8 @@ uint64_t BlockWord(int layer, const std::vector<int32_t>& tokens) {
 }
 
 void Fill(uint8_t* data, size_t bytes, uint64_t word) {
-  for (size_t i = 0; i + sizeof(word) <= bytes; i += sizeof(word)) std::memcpy(data + i, &word, sizeof(word));
+  for (size_t i = 0; i + sizeof(word) <= bytes; i += sizeof(word))
+    std::memcpy(data + i, &word, sizeof(word));
 }
 bool Holds(const uint8_t* data, size_t bytes, uint64_t word) {
   for (size_t i = 0; i + sizeof(word) <= bytes; i += sizeof(word)) {
@@ -70,7 +74,8 @@ class Stress {
     int8.head_dim = 16;
     int8.block_size = kBlockSize;
     KvCacheSpec f16 = int8;
-    f16.k = f16.v = {.dtype = KvCacheDtype::kF16, .granularity = ScaleGranularity::kNone, .group_size = 0};
+    f16.k = f16.v = {
+        .dtype = KvCacheDtype::kF16, .granularity = ScaleGranularity::kNone, .group_size = 0};
     auto manager = KvCacheManager::Create({.layers = {int8, f16},
                                            .static_scales = {},
                                            .num_blocks = kNumBlocks,
@@ -97,8 +102,9 @@ class Stress {
     EXPECT_GT(num_appends_, steps / 10);
     EXPECT_GT(num_forks_, steps / 100);
     EXPECT_GT(num_full_, 0);
-    std::printf("%d appends, %d refused for lack of blocks, %d forks, %d refused for lack of sequences\n", num_appends_,
-                num_refused_, num_forks_, num_full_);
+    std::printf(
+        "%d appends, %d refused for lack of blocks, %d forks, %d refused for lack of sequences\n",
+        num_appends_, num_refused_, num_forks_, num_full_);
   }
 
  private:
@@ -140,8 +146,8 @@ class Stress {
     for (int i = 0; i < num_tokens; ++i) sequence.tokens.push_back(next_token_++);
     for (int i = old_size / kBlockSize; i < (old_size + num_tokens) / kBlockSize; ++i) {
       const auto first = sequence.tokens.begin() + static_cast<ptrdiff_t>(i) * kBlockSize;
-      sequence.blocks.push_back(
-          std::make_shared<ModelBlock>(std::vector<int32_t>(first, first + kBlockSize), &live_blocks_));
+      sequence.blocks.push_back(std::make_shared<ModelBlock>(
+          std::vector<int32_t>(first, first + kBlockSize), &live_blocks_));
     }
     ++num_appends_;
     Store(sequence, old_size);
@@ -158,7 +164,8 @@ class Stress {
       for (auto t = static_cast<size_t>(old_size); t < sequence.tokens.size(); ++t) {
         const uint64_t word = TokenWord(layer, sequence.tokens[t]);
         Fill(view.tail + t % kBlockSize * tail_share, tail_share, word);
-        if (t < static_cast<size_t>(view.num_sink_tokens)) Fill(view.sinks + t * sink_share, sink_share, word);
+        if (t < static_cast<size_t>(view.num_sink_tokens))
+          Fill(view.sinks + t * sink_share, sink_share, word);
       }
       for (auto b = static_cast<size_t>(old_size / kBlockSize); b < sequence.blocks.size(); ++b) {
         Fill(view.Block(b), view.bytes_per_block, BlockWord(layer, sequence.blocks[b]->tokens));
@@ -199,18 +206,23 @@ class Stress {
       const PagedKvView view = manager_->View(layer, sequence.id);
       ASSERT_EQ(view.blocks.size(), sequence.blocks.size());
       for (size_t b = 0; b < sequence.blocks.size(); ++b) {
-        ASSERT_TRUE(Holds(view.Block(b), view.bytes_per_block, BlockWord(layer, sequence.blocks[b]->tokens)))
+        ASSERT_TRUE(Holds(view.Block(b), view.bytes_per_block,
+                          BlockWord(layer, sequence.blocks[b]->tokens)))
             << "step " << step_ << ", sequence " << sequence.id.value << ", block " << b;
       }
       const size_t tail_share = view.tail_spec->BytesPerBlock() / kBlockSize;
       const size_t sink_share = view.sink_spec->BytesPerBlock() / kSinkTileTokens;
       for (size_t t = sequence.blocks.size() * kBlockSize; t < sequence.tokens.size(); ++t) {
-        ASSERT_TRUE(Holds(view.tail + t % kBlockSize * tail_share, tail_share, TokenWord(layer, sequence.tokens[t])))
+        ASSERT_TRUE(Holds(view.tail + t % kBlockSize * tail_share, tail_share,
+                          TokenWord(layer, sequence.tokens[t])))
             << "step " << step_ << ", sequence " << sequence.id.value << ", tail token " << t;
       }
       ASSERT_EQ(view.num_sink_tokens, layer == 0 && !sequence.tokens.empty() ? kSinkTokens : 0);
-      for (size_t t = 0; t < std::min<size_t>(sequence.tokens.size(), static_cast<size_t>(view.num_sink_tokens)); ++t) {
-        ASSERT_TRUE(Holds(view.sinks + t * sink_share, sink_share, TokenWord(layer, sequence.tokens[t])))
+      for (size_t t = 0;
+           t < std::min<size_t>(sequence.tokens.size(), static_cast<size_t>(view.num_sink_tokens));
+           ++t) {
+        ASSERT_TRUE(
+            Holds(view.sinks + t * sink_share, sink_share, TokenWord(layer, sequence.tokens[t])))
             << "step " << step_ << ", sequence " << sequence.id.value << ", sink " << t;
       }
     }
@@ -225,7 +237,8 @@ class Stress {
     const KvCacheStats stats = manager_->Stats();
     ASSERT_EQ(stats.num_tokens, static_cast<int64_t>(num_tokens));
     ASSERT_EQ(stats.num_sequences, static_cast<int>(sequences_.size()));
-    ASSERT_EQ(stats.block_bytes_used, static_cast<size_t>(live_blocks_) * manager_->BytesPerBlockAllLayers());
+    ASSERT_EQ(stats.block_bytes_used,
+              static_cast<size_t>(live_blocks_) * manager_->BytesPerBlockAllLayers());
   }
 
   std::mt19937_64 random_;

@@ -1,5 +1,5 @@
-// Seeds of a stress test: fixed ones, and a fresh one per run so that time finds what the fixed ones do not. They are
-// printed; TURBOQUANT_STRESS_SEED=N runs that one only.
+// Seeds of a stress test: fixed ones, and a fresh one per run so that time finds what the fixed
+// ones do not. They are printed; TURBOQUANT_STRESS_SEED=N runs that one only.
 #ifndef TURBOQUANT_TESTS_STRESS_STRESS_SEED_H_
 #define TURBOQUANT_TESTS_STRESS_STRESS_SEED_H_
 
