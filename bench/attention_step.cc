@@ -1,13 +1,17 @@
-// Times the attention of one decode step (StoreKv + Attend + Merge of every layer) at several depths, beside a plain
-// streaming read of the very same cache bytes by the same threads in the same run.
+// Times the attention of one decode step (StoreKv + Attend + Merge of every layer) at several
+// depths, beside a plain streaming read of the very same cache bytes by the same threads in the
+// same run.
 //
-//   attention_step [--formats int8,int4,f16] [--depths 1024,4096,8192,16384] [--threads 1,2] [--isa auto]
-//                  [--heads 9] [--kv-heads 3] [--head-dim 64] [--layers 30] [--block-size 64] [--reps 21] [--queries 1]
+//   attention_step [--formats int8,int4,f16] [--depths 1024,4096,8192,16384] [--threads 1,2] [--isa
+//   auto]
+//                  [--heads 9] [--kv-heads 3] [--head-dim 64] [--layers 30] [--block-size 64]
+//                  [--reps 21] [--queries 1]
 //
-// ms: sum over layers of the layer's shortest time over the repetitions, from the first thread's start to the last one's
-// end: what a step takes when no other process interferes. wall: median over repetitions of a whole step, as it was.
-// GB/s: bytes of all closed blocks (codes and scales) by ms. read: the same bytes, summed up by plain loads, cut into the
-// same layers, timed the same way. Choose layers and depth so that the bytes exceed the last-level cache.
+// ms: sum over layers of the layer's shortest time over the repetitions, from the first thread's
+// start to the last one's end: what a step takes when no other process interferes. wall: median
+// over repetitions of a whole step, as it was. GB/s: bytes of all closed blocks (codes and scales)
+// by ms. read: the same bytes, summed up by plain loads, cut into the same layers, timed the same
+// way. Choose layers and depth so that the bytes exceed the last-level cache.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -73,8 +77,9 @@ class Team {
   alignas(64) std::atomic<int> generation_{0};
 };
 
-// Times of the phases of every layer. A phase lasts from the first thread's begin to the last one's end: a thread that was
-// off its core shows up as a long phase, never as a short one of its neighbour.
+// Times of the phases of every layer. A phase lasts from the first thread's begin to the last one's
+// end: a thread that was off its core shows up as a long phase, never as a short one of its
+// neighbour.
 class Timer {
  public:
   Timer(int num_layers, int num_phases, int num_threads)
@@ -84,7 +89,8 @@ class Timer {
         marks_(static_cast<size_t>(num_threads), std::vector<Mark>(num_slots_)) {}
 
   void Time(int ith, int layer, int phase, const auto& work) {
-    Mark& mark = marks_[static_cast<size_t>(ith)][static_cast<size_t>(layer) * num_phases_ + static_cast<size_t>(phase)];
+    Mark& mark = marks_[static_cast<size_t>(ith)]
+                       [static_cast<size_t>(layer) * num_phases_ + static_cast<size_t>(phase)];
     mark.begin = Clock::now();
     work();
     mark.end = Clock::now();
@@ -97,7 +103,8 @@ class Timer {
         phase.begin = std::min(phase.begin, thread[slot].begin);
         phase.end = std::max(phase.end, thread[slot].end);
       }
-      best_[slot] = std::min(best_[slot], std::chrono::duration<double>(phase.end - phase.begin).count());
+      best_[slot] =
+          std::min(best_[slot], std::chrono::duration<double>(phase.end - phase.begin).count());
       all.begin = std::min(all.begin, phase.begin);
       all.end = std::max(all.end, phase.end);
     }
@@ -139,7 +146,8 @@ uint64_t SumWords(const uint8_t* bytes, size_t num_bytes) {
 
 class Cache {
  public:
-  Cache(const Options& options, const std::string& format, const KernelTable& kernels, int depth, int max_threads)
+  Cache(const Options& options, const std::string& format, const KernelTable& kernels, int depth,
+        int max_threads)
       : options_(options) {
     std::vector<std::string> notes;
     const auto sides = ParseKvFormat(format, "", &notes);
@@ -157,11 +165,15 @@ class Cache {
     auto manager = KvCacheManager::Create(config);
     CHECK(manager.has_value());
     manager_ = std::move(*manager);
-    const LayerAttentionParams params = {.num_heads = options.num_heads,
-                                         .scale = 1.0f / std::sqrt(static_cast<float>(options.head_dim))};
+    const LayerAttentionParams params = {
+        .num_heads = options.num_heads,
+        .scale = 1.0f / std::sqrt(static_cast<float>(options.head_dim))};
     attention_ = std::make_unique<PagedAttention>(
         manager_.get(), &kernels, std::vector(static_cast<size_t>(options.num_layers), params),
-        AttentionLimits{.max_batch_tokens = 512, .max_num_seqs = 1, .max_context = max_context, .max_threads = max_threads});
+        AttentionLimits{.max_batch_tokens = 512,
+                        .max_num_seqs = 1,
+                        .max_context = max_context,
+                        .max_threads = max_threads});
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
     const auto rows = size_t{512} * static_cast<size_t>(options.num_heads * options.head_dim);
@@ -210,7 +222,8 @@ class Cache {
       uint64_t sum = 0;
       team.Wait();
       for (int layer = 0; layer < options_.num_layers; ++layer) {
-        timer.Time(ith, layer, 0, [&] { sum += ReadLayer(layer, &next[static_cast<size_t>(layer)]); });
+        timer.Time(ith, layer, 0,
+                   [&] { sum += ReadLayer(layer, &next[static_cast<size_t>(layer)]); });
         team.Wait();
       }
       sink += sum;
@@ -238,7 +251,8 @@ class Cache {
   void Begin(int num_tokens) {
     const int start = manager_->NumTokens(sequence_);
     CHECK(manager_->AllocateSlots(sequence_, num_tokens));
-    const SequenceChunk chunk = {.sequence = sequence_, .start = start, .num_tokens = num_tokens, .first_row = 0};
+    const SequenceChunk chunk = {
+        .sequence = sequence_, .start = start, .num_tokens = num_tokens, .first_row = 0};
     attention_->BeginStep({&chunk, 1});
   }
   void Fill(int depth) {
@@ -266,14 +280,16 @@ void Measure(const Options& options, const KernelTable& kernels, int depth, int 
   };
   std::vector<std::unique_ptr<Case>> cases;
   for (const std::string& format : options.formats) {
-    cases.push_back(std::make_unique<Case>(Case{.format = format,
-                                                .cache = Cache(options, format, kernels, depth, num_threads),
-                                                .attention = Timer(options.num_layers, 3, num_threads),
-                                                .read = Timer(options.num_layers, 1, num_threads)}));
+    cases.push_back(
+        std::make_unique<Case>(Case{.format = format,
+                                    .cache = Cache(options, format, kernels, depth, num_threads),
+                                    .attention = Timer(options.num_layers, 3, num_threads),
+                                    .read = Timer(options.num_layers, 1, num_threads)}));
   }
   Team team(num_threads);
   for (int i = 0; i < options.repetitions; ++i) {
-    for (auto& c : cases) {  // interleaved: all formats meet the same disturbances, and push each other out of the caches
+    for (auto& c : cases) {  // interleaved: all formats meet the same disturbances, and push each
+                             // other out of the caches
       c->cache.ReadBlocks(team, c->read);
       c->cache.DecodeStep(team, c->attention);
     }
@@ -283,9 +299,12 @@ void Measure(const Options& options, const KernelTable& kernels, int depth, int 
     const double merge = c->attention.BestSeconds(2), seconds = store + attend + merge;
     const double read = c->read.BestSeconds(0);
     const auto gigabytes = static_cast<double>(c->cache.BlockBytes()) * 1e-9;
-    fmt::print("{:>10} {:>6} {:>7} {:>8.1f} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.2f} {:>8.2f} {:>6.1f}\n", c->format,
-               depth, num_threads, 1e3 * gigabytes, 1e3 * seconds, 1e3 * store, 1e3 * attend, 1e3 * merge,
-               1e3 * c->attention.MedianSeconds(), gigabytes / seconds, gigabytes / read, 100 * read / seconds);
+    fmt::print(
+        "{:>10} {:>6} {:>7} {:>8.1f} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.2f} "
+        "{:>8.2f} {:>6.1f}\n",
+        c->format, depth, num_threads, 1e3 * gigabytes, 1e3 * seconds, 1e3 * store, 1e3 * attend,
+        1e3 * merge, 1e3 * c->attention.MedianSeconds(), gigabytes / seconds, gigabytes / read,
+        100 * read / seconds);
   }
 }
 
@@ -316,11 +335,12 @@ int Main(int argc, char** argv) {
       fmt::print(stderr, "{}\n", sides.error().message);
       return 2;
     }
-    fmt::print("{}: {} {} {}\n", format, kernels->of(sides->k.dtype).qk_name, kernels->of(sides->v.dtype).pv_name,
-               kernels->of(sides->k.dtype).encode_name);
+    fmt::print("{}: {} {} {}\n", format, kernels->of(sides->k.dtype).qk_name,
+               kernels->of(sides->v.dtype).pv_name, kernels->of(sides->k.dtype).encode_name);
   }
-  fmt::print("{:>10} {:>6} {:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}\n", "format", "depth", "threads",
-             "MB", "ms", "store", "attend", "merge", "wall", "GB/s", "read", "share%");
+  fmt::print("{:>10} {:>6} {:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}\n", "format",
+             "depth", "threads", "MB", "ms", "store", "attend", "merge", "wall", "GB/s", "read",
+             "share%");
   for (const int num_threads : options.threads) {
     for (const int depth : options.depths) Measure(options, *kernels, depth, num_threads);
   }

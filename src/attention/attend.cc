@@ -12,12 +12,13 @@ namespace {
 
 constexpr int kMaxRunTiles = 256 / kMaxTileTokens;  // of the largest block
 
-// What the rows of a unit see of a run, tile by tile. Where a KV head has more than kMaxTileRows rows they all belong to
-// one query, so that the same entries serve every kernel call.
+// What the rows of a unit see of a run, tile by tile. Where a KV head has more than kMaxTileRows
+// rows they all belong to one query, so that the same entries serve every kernel call.
 struct RunMask {
   int num_tiles = 0;
-  std::array<int, kMaxRunTiles> num_tokens;  // that a kernel must look at, a multiple of 16; 0: no row sees any
-  int begin[kMaxRunTiles][kMaxTileRows];     // row r sees tokens [begin, end) of the tile
+  std::array<int, kMaxRunTiles>
+      num_tokens;  // that a kernel must look at, a multiple of 16; 0: no row sees any
+  int begin[kMaxRunTiles][kMaxTileRows];  // row r sees tokens [begin, end) of the tile
   int end[kMaxRunTiles][kMaxTileRows];
 };
 
@@ -99,7 +100,8 @@ void UnitWorker::PrepareQueries(const TileFormat& format) {
         ScalesOfHead(format.spec.k, view_.static_scales->k, head, format.spec.head_dim);
     for (int query = 0; query < tile_.num_queries; ++query) {
       const auto row = static_cast<size_t>(chunk_.first_row + tile_.first_query + query);
-      const float* q = task_.q + row * task_.q_stride + static_cast<size_t>(head * group_) * head_dim_;
+      const float* q =
+          task_.q + row * task_.q_stride + static_cast<size_t>(head * group_) * head_dim_;
       for (int first = 0; first < group_; first += kMaxTileRows) {
         const int num_rows = std::min(kMaxTileRows, group_ - first);
         format.prepare_q({.q = q + static_cast<size_t>(first) * head_dim_,
@@ -132,7 +134,8 @@ void UnitWorker::FillMask(const RunExtent& extent, int run_tokens, RunMask* mask
     const auto tile = static_cast<size_t>(mask->num_tiles++);
     int last_end = 0;
     for (int query = 0; query < tile_.num_queries; ++query) {
-      const int position = tile_.first_position + query - extent.position;  // slot of the query itself
+      const int position =
+          tile_.first_position + query - extent.position;  // slot of the query itself
       const int seen = FirstSeen(tile_.first_position + query) - extent.position;
       const int begin = std::clamp(std::max(seen, extent.first) - start, 0, tile_tokens);
       const int end = std::clamp(std::min(position + 1, extent.end) - start, 0, tile_tokens);
@@ -163,7 +166,8 @@ void UnitWorker::WalkSplit(int split, const AttentionState& state) {
   const int last = unit_.split == AttendUnit::kWholeTile ? tile_.own_block : end;
   for (int block = begin; block < end; ++block) {
     const uint8_t* next = block + 1 < last ? view_.Block(static_cast<size_t>(block) + 1) : nullptr;
-    AttendHeads(layer_.coded, view_.Block(static_cast<size_t>(block)), next, MaskOfBlock(block), state);
+    AttendHeads(layer_.coded, view_.Block(static_cast<size_t>(block)), next, MaskOfBlock(block),
+                state);
   }
   ApplyStaticValueScales(state);
 }
@@ -173,14 +177,15 @@ void UnitWorker::WalkExact(const AttentionState& state) {
   PrepareQueries(layer_.exact);
   Reset(state, num_rows_, head_dim_);
   if (view_.num_sink_tokens > 0 && tile_.own_block > 0) {
-    FillMask({.position = 0, .first = 0, .end = view_.num_sink_tokens}, kSinkTileTokens,
-             &mask_);
+    FillMask({.position = 0, .first = 0, .end = view_.num_sink_tokens}, kSinkTileTokens, &mask_);
     AttendHeads(layer_.sinks, view_.sinks, nullptr, mask_, state);
   }
   const int staged = task_.store_plan->StagingTile(tile_.chunk, tile_.own_block);
-  const uint8_t* own = staged < 0 ? view_.tail
-                                  : task_.staging + static_cast<size_t>(staged) * layer_.ExactBytesPerBlock();
-  FillMask({.position = tile_.own_block * block_size(), .first = 0, .end = block_size()}, block_size(), &mask_);
+  const uint8_t* own =
+      staged < 0 ? view_.tail
+                 : task_.staging + static_cast<size_t>(staged) * layer_.ExactBytesPerBlock();
+  FillMask({.position = tile_.own_block * block_size(), .first = 0, .end = block_size()},
+           block_size(), &mask_);
   AttendHeads(layer_.exact, own, nullptr, mask_, state);
 }
 
@@ -216,8 +221,10 @@ void UnitWorker::AttendRun(const TileFormat& format, const uint8_t* run, const u
   for (size_t i = 0; i < static_cast<size_t>(mask.num_tiles); ++i) {
     if (mask.num_tokens[i] == 0) continue;
     const size_t token = i * kMaxTileTokens;
-    const size_t k_offset = layout.k_lines + token * head_dim_ * static_cast<size_t>(CodeBits(spec.k.dtype)) / 8;
-    const size_t v_offset = layout.v_lines + token * head_dim_ * static_cast<size_t>(CodeBits(spec.v.dtype)) / 8;
+    const size_t k_offset =
+        layout.k_lines + token * head_dim_ * static_cast<size_t>(CodeBits(spec.k.dtype)) / 8;
+    const size_t v_offset =
+        layout.v_lines + token * head_dim_ * static_cast<size_t>(CodeBits(spec.v.dtype)) / 8;
     for (size_t row = 0; row < rows_per_head_; row += kMaxTileRows) {
       const int num_rows = static_cast<int>(std::min<size_t>(kMaxTileRows, rows_per_head_ - row));
       const AttentionState rows = state.FromRow(first_row + row, head_dim_);
@@ -274,15 +281,18 @@ void UnitWorker::ApplyStaticValueScales(const AttentionState& state) {
   }
 }
 
-// First stored row of a split tile's part (a split, or the exact tile after the last one) and KV head.
+// First stored row of a split tile's part (a split, or the exact tile after the last one) and KV
+// head.
 size_t PartialRow(const QueryTile& tile, const LayerShape& shape, int part, int head) {
   const auto rows_per_head = static_cast<size_t>(tile.num_queries * shape.HeadsPerGroup());
-  const auto run = static_cast<size_t>(part) * static_cast<size_t>(shape.num_kv_heads) + static_cast<size_t>(head);
+  const auto run = static_cast<size_t>(part) * static_cast<size_t>(shape.num_kv_heads) +
+                   static_cast<size_t>(head);
   return static_cast<size_t>(tile.partial_row) + run * rows_per_head;
 }
 
 // state: rows [query][head of the group] of one KV head.
-void WriteHead(const AttendTask& task, const QueryTile& tile, int head, const AttentionState& state) {
+void WriteHead(const AttendTask& task, const QueryTile& tile, int head,
+               const AttentionState& state) {
   const LayerShape& shape = task.layer->shape;
   const auto head_dim = static_cast<size_t>(shape.head_dim);
   const auto group = static_cast<size_t>(shape.HeadsPerGroup());
@@ -336,7 +346,8 @@ void MergeHead(const AttendTask& task, int tile_index, int head, AttendScratch* 
   const auto head_dim = static_cast<size_t>(shape.head_dim);
   const auto num_rows = static_cast<size_t>(tile.num_queries * shape.HeadsPerGroup());
   for (int part = 0; part <= tile.num_splits; ++part) {
-    const AttentionState from = task.partials.FromRow(PartialRow(tile, shape, part, head), head_dim);
+    const AttentionState from =
+        task.partials.FromRow(PartialRow(tile, shape, part, head), head_dim);
     if (part == 0) {
       Copy(from, num_rows, head_dim, scratch->merged);
     } else {

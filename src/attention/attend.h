@@ -1,8 +1,9 @@
 // Attention of one unit of the plan, and the merge of what units of a split tile left behind.
 //
-// The order in which a row meets its keys is fixed by positions alone: for every split of the tile, its closed blocks in
-// order, in tiles of at most kMaxTileTokens; then the sinks; then the row's own block. Each split, and the exact part
-// (sinks and own block), starts from an empty state; states are merged in that order.
+// The order in which a row meets its keys is fixed by positions alone: for every split of the tile,
+// its closed blocks in order, in tiles of at most kMaxTileTokens; then the sinks; then the row's
+// own block. Each split, and the exact part (sinks and own block), starts from an empty state;
+// states are merged in that order.
 #ifndef TURBOQUANT_ATTENTION_ATTEND_H_
 #define TURBOQUANT_ATTENTION_ATTEND_H_
 

@@ -1,4 +1,5 @@
-// The same tokens give the same bits, whatever the chunks, the neighbours, the threads and the cut into units.
+// The same tokens give the same bits, whatever the chunks, the neighbours, the threads and the cut
+// into units.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -25,19 +26,24 @@ void ExpectSameBits(const Outputs& expected, const Outputs& actual) {
     ASSERT_EQ(expected[layer].size(), actual[layer].size());
     for (size_t i = 0; i < expected[layer].size(); ++i) {
       ASSERT_EQ(std::memcmp(&expected[layer][i], &actual[layer][i], sizeof(float)), 0)
-          << "layer " << layer << " value " << i << ": " << expected[layer][i] << " and " << actual[layer][i];
+          << "layer " << layer << " value " << i << ": " << expected[layer][i] << " and "
+          << actual[layer][i];
     }
   }
 }
 
-// Feeds the sequence beside three others that prefill, decode and verify; outputs of the first one only.
-Outputs FeedBesideOthers(Harness& harness, TestSequence* sequence, int num_tokens, int chunk_tokens) {
+// Feeds the sequence beside three others that prefill, decode and verify; outputs of the first one
+// only.
+Outputs FeedBesideOthers(Harness& harness, TestSequence* sequence, int num_tokens,
+                         int chunk_tokens) {
   Outputs all(harness.options().layers.size());
   TestSequence others[3] = {harness.Add(101), harness.Add(102), harness.Add(103)};
   for (int done = 0, i = 0; done < num_tokens; done += chunk_tokens, ++i) {
     const int n = std::min(chunk_tokens, num_tokens - done);
-    std::vector<StepChunk> step = {{&others[1], 1}, {sequence, n}, {&others[2], others[2].num_tokens < 300 ? 1 + i % 5 : 1}};
-    if (i % 5 == 0 && others[0].num_tokens < 500) step.insert(step.begin(), {&others[0], 30 - i % 7});
+    std::vector<StepChunk> step = {
+        {&others[1], 1}, {sequence, n}, {&others[2], others[2].num_tokens < 300 ? 1 + i % 5 : 1}};
+    if (i % 5 == 0 && others[0].num_tokens < 500)
+      step.insert(step.begin(), {&others[0], 30 - i % 7});
     size_t first_row = 0;
     for (const StepChunk& chunk : step) {
       if (chunk.sequence == sequence) break;
@@ -46,15 +52,18 @@ Outputs FeedBesideOthers(Harness& harness, TestSequence* sequence, int num_token
     const Outputs out = harness.Step(step);
     for (size_t layer = 0; layer < all.size(); ++layer) {
       const Geometry& geometry = harness.options().layers[layer];
-      const auto width = static_cast<size_t>(geometry.num_kv_heads * geometry.group * geometry.head_dim);
+      const auto width =
+          static_cast<size_t>(geometry.num_kv_heads * geometry.group * geometry.head_dim);
       const auto begin = out[layer].begin() + static_cast<std::ptrdiff_t>(first_row * width);
-      all[layer].insert(all[layer].end(), begin, begin + static_cast<std::ptrdiff_t>(static_cast<size_t>(n) * width));
+      all[layer].insert(all[layer].end(), begin,
+                        begin + static_cast<std::ptrdiff_t>(static_cast<size_t>(n) * width));
     }
   }
   return all;
 }
 
-HarnessOptions Options(const std::vector<Geometry>& layers, Isa isa, int num_threads, int max_threads) {
+HarnessOptions Options(const std::vector<Geometry>& layers, Isa isa, int num_threads,
+                       int max_threads) {
   return {.layers = layers,
           .isa = isa,
           .num_threads = num_threads,
@@ -65,8 +74,9 @@ HarnessOptions Options(const std::vector<Geometry>& layers, Isa isa, int num_thr
 }
 
 void ExpectInvariant(const std::vector<Geometry>& layers, Isa isa, int num_tokens) {
-  SCOPED_TRACE(testing::Message() << layers[0].format << ' ' << layers[0].granularity << " block " << layers[0].block_size
-                                  << " group " << layers[0].group << " isa " << Name(isa));
+  SCOPED_TRACE(testing::Message() << layers[0].format << ' ' << layers[0].granularity << " block "
+                                  << layers[0].block_size << " group " << layers[0].group << " isa "
+                                  << Name(isa));
   const auto feed = [&](int num_threads, int max_threads, int chunk_tokens, bool beside_others) {
     Harness harness(Options(layers, isa, num_threads, max_threads));
     TestSequence sequence = harness.Add(42);
@@ -109,9 +119,11 @@ TEST_P(AttentionInvarianceTest, ChunksNeighboursAndThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, AttentionInvarianceTest,
                          testing::Values(Format{"f32", ""}, Format{"f16", ""}, Format{"bf16", ""},
-                                         Format{"int8", ""}, Format{"int8", "per_channel"}, Format{"fp8_e4m3", ""},
+                                         Format{"int8", ""}, Format{"int8", "per_channel"},
+                                         Format{"fp8_e4m3", ""},
                                          Format{"fp8_e5m2", "per_token_head"}, Format{"int4", ""},
-                                         Format{"int4", "per_group:32"}, Format{"int4_asym", "per_group:32"}));
+                                         Format{"int4", "per_group:32"},
+                                         Format{"int4_asym", "per_group:32"}));
 
 TEST(AttentionInvarianceTest, ShapesWindowsAndCaps) {
   const std::vector<Geometry> geometries = {
@@ -120,8 +132,18 @@ TEST(AttentionInvarianceTest, ShapesWindowsAndCaps) {
       {.num_kv_heads = 1, .group = 40, .head_dim = 16, .block_size = 128},
       {.num_kv_heads = 1, .group = 2, .head_dim = 80, .block_size = 256, .num_sink_tokens = 16},
       {.num_kv_heads = 1, .group = 2, .head_dim = 32, .block_size = 16, .sliding_window = 40},
-      {.num_kv_heads = 2, .group = 3, .head_dim = 32, .block_size = 32, .num_sink_tokens = 0, .sliding_window = 300},
-      {.num_kv_heads = 1, .group = 4, .head_dim = 32, .block_size = 32, .logit_softcap = 3, .query_gain = 4},
+      {.num_kv_heads = 2,
+       .group = 3,
+       .head_dim = 32,
+       .block_size = 32,
+       .num_sink_tokens = 0,
+       .sliding_window = 300},
+      {.num_kv_heads = 1,
+       .group = 4,
+       .head_dim = 32,
+       .block_size = 32,
+       .logit_softcap = 3,
+       .query_gain = 4},
   };
   for (const Isa isa : AvailableIsas()) {
     for (const Geometry& geometry : geometries) {
@@ -133,10 +155,11 @@ TEST(AttentionInvarianceTest, ShapesWindowsAndCaps) {
 
 TEST(AttentionInvarianceTest, MixedLayers) {
   for (const Isa isa : AvailableIsas()) {
-    ExpectInvariant({{.format = "int8", .num_kv_heads = 1, .group = 2, .head_dim = 32},
-                     {.format = "f32", .num_kv_heads = 2, .group = 2, .head_dim = 16, .sliding_window = 70},
-                     {.format = "f16/int4", .num_kv_heads = 1, .group = 4, .head_dim = 32}},
-                    isa, 560);
+    ExpectInvariant(
+        {{.format = "int8", .num_kv_heads = 1, .group = 2, .head_dim = 32},
+         {.format = "f32", .num_kv_heads = 2, .group = 2, .head_dim = 16, .sliding_window = 70},
+         {.format = "f16/int4", .num_kv_heads = 1, .group = 4, .head_dim = 32}},
+        isa, 560);
   }
 }
 
@@ -152,7 +175,8 @@ TEST(AttentionInvarianceTest, ForkGivesTheBitsOfASequenceOfItsOwn) {
   }
 }
 
-// Memory of sequences that were freed is used again, whatever they had stored; other sequences of the step do not matter.
+// Memory of sequences that were freed is used again, whatever they had stored; other sequences of
+// the step do not matter.
 TEST(AttentionInvarianceTest, ForeignValuesThatAreNotFiniteStayOutside) {
   const Geometry geometry = {.num_kv_heads = 1, .group = 2, .head_dim = 32, .block_size = 16};
   constexpr size_t kWidth = 2 * 32;

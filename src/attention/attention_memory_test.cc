@@ -24,7 +24,9 @@ void* Allocate(size_t bytes, size_t alignment) {
 }  // namespace
 
 void* operator new(size_t bytes) { return Allocate(bytes, alignof(std::max_align_t)); }
-void* operator new(size_t bytes, std::align_val_t alignment) { return Allocate(bytes, static_cast<size_t>(alignment)); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return Allocate(bytes, static_cast<size_t>(alignment));
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
@@ -64,8 +66,11 @@ TEST(AttentionMemoryTest, ScratchIsThatOfATileWhateverTheContext) {
                            kMaxTileRows * kMaxTileTokens * sizeof(float) + 1024);
     // One thread keeps no partial states; more keep (context / kSplitTokens + 1) of a few rows.
     const size_t growth = large.attention().shared_bytes() - small.attention().shared_bytes();
-    const size_t num_states = size_t{1024 * 1024 - 1024} / kSplitTokens * 4 * static_cast<size_t>(num_threads);
-    EXPECT_LE(growth, num_threads == 1 ? 0 : num_states * (3 * (head_dim + 2) * sizeof(float) + sizeof(AttendUnit)));
+    const size_t num_states =
+        size_t{1024 * 1024 - 1024} / kSplitTokens * 4 * static_cast<size_t>(num_threads);
+    EXPECT_LE(growth, num_threads == 1
+                          ? 0
+                          : num_states * (3 * (head_dim + 2) * sizeof(float) + sizeof(AttendUnit)));
   }
 }
 
@@ -89,7 +94,8 @@ TEST(AttentionMemoryTest, SixtyFourThousandTokensWithinFixedMemory) {
       const Reference::Row expected = reference.Attend(last, head);
       for (size_t c = 0; c < 64; ++c) {
         const float actual = out[0][out[0].size() - static_cast<size_t>(3 - head) * 64 + c];
-        ASSERT_LE(std::fabs(static_cast<double>(actual) - expected.out[c]), expected.bound[c]) << head << ' ' << c;
+        ASSERT_LE(std::fabs(static_cast<double>(actual) - expected.out[c]), expected.bound[c])
+            << head << ' ' << c;
       }
     }
   }

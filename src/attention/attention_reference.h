@@ -1,13 +1,20 @@
-// For tests: attention in double precision, straight from the rule in paged_attention.h, on the decoded codes that lie in
-// the cache; and how far a correct implementation may be away from it.
+// For tests: attention in double precision, straight from the rule in paged_attention.h, on the
+// decoded codes that lie in the cache; and how far a correct implementation may be away from it.
 //
 // Bound of one output channel, u = 2^-24, w = softmax weights, n = keys:
-//   logit      d = (head_dim + 16) u sum_c |q_c k_c| scale                          any order of summation, folded scales
-//                + integer codes: max_c |q'_c| / 65024 * sum_c |k_c| / static_c      q' = q * scale * static: half a step
+//   logit      d = (head_dim + 16) u sum_c |q_c k_c| scale                          any order of
+//   summation, folded scales
+//                + integer codes: max_c |q'_c| / 65024 * sum_c |k_c| / static_c      q' = q * scale
+//                * static: half a step
+//                + bf16 dot products: 2^-16 sum_c |q_c k_c| scale                    q as two bf16
+//                terms
 //                + cap * 2^-20 where a soft cap is set                               tanh
-//   weights    relative r = exp(2 d) - 1 + 2 (2^-20 + 128 u)                         exp and its argument, up to 64
-//   output     r * sum w |v| + (n + 64) u sum w |v|                                  products, sums, merges
-//                + integer codes, per tile: max_t (w s)_t / 510 * sum_t |v| / s_t    half a step of the u8 probabilities
+//   weights    relative r = exp(2 d) - 1 + 2 (2^-20 + 128 u)                         exp and its
+//   argument, up to 64 output     r * sum w |v| + (n + 64) u sum w |v| products, sums, merges
+//                + integer codes, per tile: max_t (w s)_t / 510 * sum_t |v| / s_t    half a step of
+//                the u8 probabilities
+//                + bf16 dot products: 2^-8 sum w |v|                                 probabilities
+//                rounded to bf16
 #ifndef TURBOQUANT_ATTENTION_ATTENTION_REFERENCE_H_
 #define TURBOQUANT_ATTENTION_ATTENTION_REFERENCE_H_
 
@@ -15,7 +22,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "attention/attention_test_util.h"
@@ -25,9 +31,10 @@ namespace turboquant::attention_test {
 
 // One side of a sequence in one layer, [position][num_kv_heads][head_dim].
 struct ReferenceSide {
-  std::vector<float> exact;   // f16 or f32 values
-  std::vector<float> coded;   // decoded; closed blocks only, else 0
-  std::vector<float> scales;  // step of the code: coded = scale * (code - zero point); 1 without scales
+  std::vector<float> exact;  // f16 or f32 values
+  std::vector<float> coded;  // decoded; closed blocks only, else 0
+  std::vector<float>
+      scales;  // step of the code: coded = scale * (code - zero point); 1 without scales
 };
 
 class Reference {
@@ -37,7 +44,9 @@ class Reference {
         spec_(harness.manager().config().layers[static_cast<size_t>(layer)]),
         sequence_(sequence),
         layer_(layer),
-        view_(harness.manager().View(layer, sequence.id)) {
+        view_(harness.manager().View(layer, sequence.id)),
+        bf16_k_(harness.kernels().of(spec_.k.dtype).qk_name.ends_with("/avx512bf16")),
+        bf16_v_(harness.kernels().of(spec_.v.dtype).pv_name.ends_with("/avx512bf16")) {
     Read(KvSide::kKey, &k_);
     Read(KvSide::kValue, &v_);
   }
@@ -52,6 +61,18 @@ class Reference {
   bool BlocksAreEncodedExactValues() const;
 
  private:
+  static constexpr double kUlp = 0x1p-24;
+  struct Weights {
+    std::vector<double> values;  // of keys FirstSeen(position) .. position
+    double logit_error = 0;      // the largest over the keys
+  };
+  Weights WeightsOf(int position, int query_head) const;
+  int FirstSeen(int position) const {
+    return geometry_.sliding_window > 0 ? std::max(0, position - geometry_.sliding_window + 1) : 0;
+  }
+  bool IsExact(int key, int position) const {
+    return key / spec_.block_size == position / spec_.block_size || key < view_.num_sink_tokens;
+  }
   size_t Index(int position, int head, int channel) const {
     return static_cast<size_t>((position * spec_.num_kv_heads + head) * spec_.head_dim + channel);
   }
@@ -72,18 +93,21 @@ class Reference {
   TestSequence sequence_;
   int layer_;
   PagedKvView view_;
+  bool bf16_k_, bf16_v_;  // kernels that multiply in bf16
   ReferenceSide k_, v_;
 };
 
 inline bool IsIntegerFormat(KvCacheDtype dtype) {
-  return dtype == KvCacheDtype::kInt8 || dtype == KvCacheDtype::kInt4 || dtype == KvCacheDtype::kInt4Asym;
+  return dtype == KvCacheDtype::kInt8 || dtype == KvCacheDtype::kInt4 ||
+         dtype == KvCacheDtype::kInt4Asym;
 }
 
 inline void Reference::Read(KvSide side, ReferenceSide* data) const {
   const Kind kind = side == KvSide::kKey ? Kind::kKey : Kind::kValue;
   const bool f32 = view_.tail_spec->k.dtype == KvCacheDtype::kF32;
   for (int position = 0; position < sequence_.num_tokens; ++position) {
-    for (const float x : TokenVector(kind, geometry_, sequence_.SeedAt(position), layer_, position)) {
+    for (const float x :
+         TokenVector(kind, geometry_, sequence_.SeedAt(position), layer_, position)) {
       data->exact.push_back(f32 ? x : HalfToFloat(FloatToHalf(x)));
     }
   }
@@ -97,9 +121,12 @@ inline void Reference::Read(KvSide side, ReferenceSide* data) const {
 inline void Reference::ReadBlock(KvSide side, int block, int head, ReferenceSide* data) const {
   const bool key = side == KvSide::kKey;
   const KvBlockLayout& layout = *view_.layout;
-  const uint8_t* run = view_.Block(static_cast<size_t>(block)) + static_cast<size_t>(head) * layout.bytes_per_head;
-  const auto* scales = reinterpret_cast<const uint16_t*>(run + (key ? layout.k_scales : layout.v_scales));
-  const auto* zero_points = reinterpret_cast<const uint16_t*>(run + (key ? layout.k_zero_points : layout.v_zero_points));
+  const uint8_t* run =
+      view_.Block(static_cast<size_t>(block)) + static_cast<size_t>(head) * layout.bytes_per_head;
+  const auto* scales =
+      reinterpret_cast<const uint16_t*>(run + (key ? layout.k_scales : layout.v_scales));
+  const auto* zero_points =
+      reinterpret_cast<const uint16_t*>(run + (key ? layout.k_zero_points : layout.v_zero_points));
   const auto d = static_cast<size_t>(spec_.head_dim);
   std::vector<float> x(static_cast<size_t>(spec_.block_size) * d);
   DecodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
@@ -137,21 +164,24 @@ inline bool Reference::BlocksAreEncodedExactValues() const {
   const KvBlockLayout& layout = *view_.layout;
   for (int block = 0; block < sequence_.num_tokens / spec_.block_size; ++block) {
     for (int head = 0; head < spec_.num_kv_heads; ++head) {
-      const uint8_t* run = view_.Block(static_cast<size_t>(block)) + static_cast<size_t>(head) * layout.bytes_per_head;
+      const uint8_t* run = view_.Block(static_cast<size_t>(block)) +
+                           static_cast<size_t>(head) * layout.bytes_per_head;
       AlignedBuffer<uint8_t> expected(layout.bytes_per_head);
       // Padding is nobody's: it is compared with itself.
       std::copy_n(run, layout.bytes_per_head, expected.data());
       for (const KvSide side : {KvSide::kKey, KvSide::kValue}) {
         const bool key = side == KvSide::kKey;
-        EncodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
-                    .spec = Side(side),
-                    .x = ExactRows(side, block, head).data(),
-                    .static_scales = ScalesOfHead(Side(side), Static(side), head, spec_.head_dim),
-                    .lines = expected.data() + (key ? layout.k_lines : layout.v_lines),
-                    .scales = reinterpret_cast<uint16_t*>(expected.data() + (key ? layout.k_scales : layout.v_scales)),
-                    .zero_points = reinterpret_cast<uint16_t*>(
-                        expected.data() + (key ? layout.k_zero_points : layout.v_zero_points)),
-                    .end_codes = nullptr});
+        EncodeTile(
+            {.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
+             .spec = Side(side),
+             .x = ExactRows(side, block, head).data(),
+             .static_scales = ScalesOfHead(Side(side), Static(side), head, spec_.head_dim),
+             .lines = expected.data() + (key ? layout.k_lines : layout.v_lines),
+             .scales = reinterpret_cast<uint16_t*>(expected.data() +
+                                                   (key ? layout.k_scales : layout.v_scales)),
+             .zero_points = reinterpret_cast<uint16_t*>(
+                 expected.data() + (key ? layout.k_zero_points : layout.v_zero_points)),
+             .end_codes = nullptr});
       }
       if (!std::equal(run, run + layout.bytes_per_head, expected.data())) return false;
     }
@@ -159,73 +189,75 @@ inline bool Reference::BlocksAreEncodedExactValues() const {
   return true;
 }
 
-inline Reference::Row Reference::Attend(int position, int query_head) const {
-  constexpr double kUlp = 0x1p-24;
+inline Reference::Weights Reference::WeightsOf(int position, int query_head) const {
   const int head = query_head / geometry_.group;
-  const int d = spec_.head_dim;
-  const double scale = static_cast<double>(1.0f / std::sqrt(static_cast<float>(d)));
-  const auto q_all = TokenVector(Kind::kQuery, geometry_, sequence_.SeedAt(position), layer_, position);
-  const float* q = q_all.data() + static_cast<std::ptrdiff_t>(query_head) * d;
-  const int own_block = position / spec_.block_size;
-  const int first = geometry_.sliding_window > 0 ? std::max(0, position - geometry_.sliding_window + 1) : 0;
-  const auto is_exact = [&](int t) {
-    return t / spec_.block_size == own_block || t < view_.num_sink_tokens;
-  };
-  double max_q = 0;
-  for (int c = 0; c < d; ++c) {
-    const double folded = IsStatic(spec_.k.granularity) ? static_cast<double>(StaticScale(KvSide::kKey, head, c)) : 1.0;
+  const double scale = static_cast<double>(1.0f / std::sqrt(static_cast<float>(spec_.head_dim)));
+  const auto q_all =
+      TokenVector(Kind::kQuery, geometry_, sequence_.SeedAt(position), layer_, position);
+  const float* q = q_all.data() + static_cast<std::ptrdiff_t>(query_head) * spec_.head_dim;
+  const bool is_static = IsStatic(spec_.k.granularity);
+  double max_q = 0;  // |q'|, static scales folded in
+  for (int c = 0; c < spec_.head_dim; ++c) {
+    const double folded = is_static ? static_cast<double>(StaticScale(KvSide::kKey, head, c)) : 1.0;
     max_q = std::max(max_q, std::fabs(static_cast<double>(q[c])) * scale * folded);
   }
-
-  std::vector<double> weights;  // of keys first .. position
-  double max_logit = -std::numeric_limits<double>::infinity(), logit_error = 0;
-  for (int t = first; t <= position; ++t) {
-    const ReferenceSide& k = k_;
+  Weights result;
+  for (int t = FirstSeen(position); t <= position; ++t) {
+    const bool exact = IsExact(t, position);
     double dot = 0, magnitude = 0, code_sum = 0;
-    for (int c = 0; c < d; ++c) {
+    for (int c = 0; c < spec_.head_dim; ++c) {
       const size_t i = Index(t, head, c);
-      const double value = static_cast<double>(is_exact(t) ? k.exact[i] : k.coded[i]);
+      const double value = static_cast<double>(exact ? k_.exact[i] : k_.coded[i]);
       const double product = static_cast<double>(q[c]) * value * scale;
-      const double folded = IsStatic(spec_.k.granularity) ? static_cast<double>(k.scales[i]) : 1.0;
       dot += product;
       magnitude += std::fabs(product);
-      code_sum += std::fabs(value) / folded;
+      code_sum += std::fabs(value) / (is_static ? static_cast<double>(k_.scales[i]) : 1.0);
     }
-    double error = (d + 16) * kUlp * magnitude;
-    if (!is_exact(t) && IsIntegerFormat(spec_.k.dtype)) error += max_q / 65024 * code_sum;
+    double error = (spec_.head_dim + 16) * kUlp * magnitude;
+    if (!exact && IsIntegerFormat(spec_.k.dtype)) error += max_q / 65024 * code_sum;
+    if (!exact && bf16_k_) error += 0x1p-16 * magnitude;
     if (geometry_.logit_softcap > 0) {
       const double cap = static_cast<double>(geometry_.logit_softcap);
       dot = cap * std::tanh(dot / cap);
       error += cap * 0x1p-20;
     }
-    logit_error = std::max(logit_error, error);
-    max_logit = std::max(max_logit, dot);
-    weights.push_back(dot);
+    result.logit_error = std::max(result.logit_error, error);
+    result.values.push_back(dot);
   }
+  const double max_logit = std::ranges::max(result.values);
   double sum = 0;
-  for (double& weight : weights) sum += weight = std::exp(weight - max_logit);
-  for (double& weight : weights) weight /= sum;
+  for (double& weight : result.values) sum += weight = std::exp(weight - max_logit);
+  for (double& weight : result.values) weight /= sum;
+  return result;
+}
 
+inline Reference::Row Reference::Attend(int position, int query_head) const {
+  const int head = query_head / geometry_.group;
+  const int first = FirstSeen(position);
+  const Weights weights = WeightsOf(position, query_head);
+  const double relative = std::exp(2 * weights.logit_error) - 1 + 2 * (0x1p-20 + 128 * kUlp);
   Row row;
-  const double relative = std::exp(2 * logit_error) - 1 + 2 * (0x1p-20 + 128 * kUlp);
-  for (int c = 0; c < d; ++c) {
+  for (int c = 0; c < spec_.head_dim; ++c) {
     double out = 0, magnitude = 0, rounding = 0;
     double tile_max = 0, tile_codes = 0;
     for (int t = first; t <= position; ++t) {
       const size_t i = Index(t, head, c);
-      const double weight = weights[static_cast<size_t>(t - first)];
-      const double value = static_cast<double>(is_exact(t) ? v_.exact[i] : v_.coded[i]);
+      const bool exact = IsExact(t, position);
+      const double weight = weights.values[static_cast<size_t>(t - first)];
+      const double value = static_cast<double>(exact ? v_.exact[i] : v_.coded[i]);
       out += weight * value;
       magnitude += weight * std::fabs(value);
+      if (!exact && bf16_v_) rounding += 0x1p-8 * weight * std::fabs(value);
       if (t % std::min(spec_.block_size, kMaxTileTokens) == 0) tile_max = tile_codes = 0;
-      if (is_exact(t) || !IsIntegerFormat(spec_.v.dtype) || v_.scales[i] == 0) continue;
+      if (exact || !IsIntegerFormat(spec_.v.dtype) || v_.scales[i] == 0) continue;
       const double before = tile_max * tile_codes;
       tile_max = std::max(tile_max, weight * static_cast<double>(v_.scales[i]));
       tile_codes += std::fabs(value) / static_cast<double>(v_.scales[i]);
       rounding += (tile_max * tile_codes - before) / 510;
     }
     row.out.push_back(out);
-    row.bound.push_back(relative * magnitude + (position - first + 65) * kUlp * magnitude + rounding);
+    row.bound.push_back(relative * magnitude + (position - first + 65) * kUlp * magnitude +
+                        rounding);
   }
   return row;
 }

@@ -1,7 +1,9 @@
-// Partial attention of some rows over some keys, and how two of them become one (FlashAttention's merge).
+// Partial attention of some rows over some keys, and how two of them become one (FlashAttention's
+// merge).
 //
-// For a row and the keys it has seen: p_t = exp(logit_t - max), sum = sum of p_t, output = sum of p_t * v_t. A row that has
-// seen no key has max = -inf, sum = 0, output = 0: merging it, on either side, changes no bit of the other.
+// For a row and the keys it has seen: p_t = exp(logit_t - max), sum = sum of p_t, output = sum of
+// p_t * v_t. A row that has seen no key has max = -inf, sum = 0, output = 0: merging it, on either
+// side, changes no bit of the other.
 #ifndef TURBOQUANT_ATTENTION_ATTENTION_STATE_H_
 #define TURBOQUANT_ATTENTION_ATTENTION_STATE_H_
 

@@ -1,5 +1,6 @@
-// For tests: a cache with its attention, sequences whose tokens are functions of (seed, layer, position), steps run with
-// any number of threads, and a plain double-precision reference with the error bound that goes with it.
+// For tests: a cache with its attention, sequences whose tokens are functions of (seed, layer,
+// position), steps run with any number of threads, and a plain double-precision reference with the
+// error bound that goes with it.
 #ifndef TURBOQUANT_ATTENTION_ATTENTION_TEST_UTIL_H_
 #define TURBOQUANT_ATTENTION_ATTENTION_TEST_UTIL_H_
 
@@ -35,7 +36,7 @@ inline std::vector<Isa> AvailableIsas() {
 }
 
 struct Geometry {
-  std::string format = "int8";  // of --kv-cache-dtype
+  std::string format = "int8";   // of --kv-cache-dtype
   std::string granularity = "";  // of --kv-scale-granularity, empty = the format's default
   int num_kv_heads = 2;
   int group = 2;
@@ -60,7 +61,8 @@ struct HarnessOptions {
 
 // Uniform in [-1, 1), a function of its arguments (splitmix64).
 inline float Uniform(uint64_t seed, uint64_t stream, uint64_t index) {
-  uint64_t x = seed * 0x9E3779B97F4A7C15u + stream * 0xBF58476D1CE4E5B9u + index * 0x94D049BB133111EBu;
+  uint64_t x =
+      seed * 0x9E3779B97F4A7C15u + stream * 0xBF58476D1CE4E5B9u + index * 0x94D049BB133111EBu;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   x ^= x >> 31;
@@ -69,8 +71,10 @@ inline float Uniform(uint64_t seed, uint64_t stream, uint64_t index) {
 
 enum class Kind : uint8_t { kQuery, kKey, kValue };
 
-// The vectors of one token: [num_heads][head_dim], channel 5 of K ten times the others, as in real models.
-inline std::vector<float> TokenVector(Kind kind, const Geometry& geometry, uint64_t seed, int layer, int position) {
+// The vectors of one token: [num_heads][head_dim], channel 5 of K ten times the others, as in real
+// models.
+inline std::vector<float> TokenVector(Kind kind, const Geometry& geometry, uint64_t seed, int layer,
+                                      int position) {
   const int heads = geometry.num_kv_heads * (kind == Kind::kQuery ? geometry.group : 1);
   std::vector<float> row(static_cast<size_t>(heads * geometry.head_dim));
   const uint64_t stream = static_cast<uint64_t>(kind) + 3 * static_cast<uint64_t>(layer);
@@ -108,7 +112,8 @@ class Harness {
     KvCacheConfig config;
     std::vector<LayerAttentionParams> params;
     for (const Geometry& geometry : options.layers) {
-      const auto sides = ParseKvFormat(geometry.format, geometry.granularity, nullptr_notes());
+      std::vector<std::string> notes;
+      const auto sides = ParseKvFormat(geometry.format, geometry.granularity, &notes);
       CHECK(sides.has_value());
       config.layers.push_back({.k = sides->k,
                                .v = sides->v,
@@ -189,7 +194,8 @@ class Harness {
     Begin(step);
     for (size_t layer = 0; layer < options_.layers.size(); ++layer) {
       FillRows(step, static_cast<int>(layer));
-      attention_->StoreKv(static_cast<int>(layer), k_.data(), k_stride_, v_.data(), k_stride_, 0, 1);
+      attention_->StoreKv(static_cast<int>(layer), k_.data(), k_stride_, v_.data(), k_stride_, 0,
+                          1);
     }
     manager_->Commit(sequence->id);
     sequence->num_tokens += num_tokens;
@@ -235,11 +241,13 @@ class Harness {
   // out: [rows][num_heads * head_dim]
   std::vector<float> RunLayer(int layer) {
     const Geometry& geometry = options_.layers[static_cast<size_t>(layer)];
-    const auto width = static_cast<size_t>(geometry.num_kv_heads * geometry.group * geometry.head_dim);
+    const auto width =
+        static_cast<size_t>(geometry.num_kv_heads * geometry.group * geometry.head_dim);
     std::vector<float> out(static_cast<size_t>(num_rows_) * width, NAN);
     std::barrier barrier(options_.num_threads);
     const auto work = [&](int ith) {
-      attention_->StoreKv(layer, k_.data(), k_stride_, v_.data(), k_stride_, ith, options_.num_threads);
+      attention_->StoreKv(layer, k_.data(), k_stride_, v_.data(), k_stride_, ith,
+                          options_.num_threads);
       barrier.arrive_and_wait();
       attention_->Attend(layer, q_.data(), q_stride_, out.data(), width, ith, options_.num_threads);
       barrier.arrive_and_wait();
@@ -252,24 +260,29 @@ class Harness {
   }
 
  private:
-  static std::vector<std::string>* nullptr_notes() {
-    static thread_local std::vector<std::string> notes;
-    return &notes;
-  }
-  static std::vector<float> StaticScales(const KvSideSpec& side, const Geometry& geometry, float amax) {
+  static std::vector<float> StaticScales(const KvSideSpec& side, const Geometry& geometry,
+                                         float amax) {
     const float unit = side.dtype == KvCacheDtype::kInt4 ? 1.0f / 7 : 1.0f / 127;
     const auto heads = static_cast<size_t>(geometry.num_kv_heads);
     size_t count = 0;
     switch (side.granularity) {
       case ScaleGranularity::kNone:
       case ScaleGranularity::kPerTokenHead:
-      case ScaleGranularity::kPerGroup: return {};
-      case ScaleGranularity::kPerTensor: count = 1; break;
-      case ScaleGranularity::kPerHead: count = heads; break;
-      case ScaleGranularity::kPerChannel: count = heads * static_cast<size_t>(geometry.head_dim); break;
+      case ScaleGranularity::kPerGroup:
+        return {};
+      case ScaleGranularity::kPerTensor:
+        count = 1;
+        break;
+      case ScaleGranularity::kPerHead:
+        count = heads;
+        break;
+      case ScaleGranularity::kPerChannel:
+        count = heads * static_cast<size_t>(geometry.head_dim);
+        break;
     }
     std::vector<float> scales(count);
-    for (size_t i = 0; i < count; ++i) scales[i] = amax * unit * (0.5f + 0.03f * static_cast<float>(i % 17));
+    for (size_t i = 0; i < count; ++i)
+      scales[i] = amax * unit * (0.5f + 0.03f * static_cast<float>(i % 17));
     return scales;
   }
 

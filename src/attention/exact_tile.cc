@@ -15,7 +15,8 @@ constexpr size_t kLane = 16;  // tokens (K) or channels (V) side by side in a li
 
 uint16_t FiniteHalf(uint16_t half) {
   const auto magnitude = static_cast<uint16_t>(half & 0x7FFFu);
-  if (magnitude < 0x7C00u) [[likely]] return half;
+  if (magnitude < 0x7C00u) [[likely]]
+    return half;
   return magnitude == 0x7C00u ? static_cast<uint16_t>((half & 0x8000u) | 0x7BFFu) : uint16_t{0};
 }
 
@@ -31,7 +32,8 @@ void WriteHalfToken(const ExactTile& tile, size_t slot, const float* k, const fl
   uint16_t row[kMaxHeadDim];
   to_half({.in = k, .out = row, .n = d});
   // A pair of channels is 4 bytes of a line; the next pair is one line further.
-  auto* k_out = reinterpret_cast<uint16_t*>(tile.k) + (slot / kLane) * kLane * d + 2 * (slot % kLane);
+  auto* k_out =
+      reinterpret_cast<uint16_t*>(tile.k) + (slot / kLane) * kLane * d + 2 * (slot % kLane);
   for (size_t c = 0; c < d; c += 2) {
     k_out[kLane * c] = FiniteHalf(row[c]);
     k_out[kLane * c + 1] = FiniteHalf(row[c + 1]);
@@ -50,7 +52,8 @@ void WriteFloatToken(const ExactTile& tile, size_t slot, const float* k, const f
 }
 
 size_t BytesPerSide(const ExactTile& tile, size_t num_tokens) {
-  return num_tokens * static_cast<size_t>(tile.head_dim) * static_cast<size_t>(CodeBits(tile.dtype)) / 8;
+  return num_tokens * static_cast<size_t>(tile.head_dim) *
+         static_cast<size_t>(CodeBits(tile.dtype)) / 8;
 }
 
 }  // namespace
@@ -64,7 +67,8 @@ ExactTile ExactTileOfHead(const KvCacheSpec& spec, const KvBlockLayout& layout, 
           .v = run + layout.v_lines};
 }
 
-void WriteToken(const ExactTile& tile, int slot, const float* k, const float* v, ConvertFn to_half) {
+void WriteToken(const ExactTile& tile, int slot, const float* k, const float* v,
+                ConvertFn to_half) {
   DCHECK_LE(tile.head_dim, kMaxHeadDim);
   if (tile.dtype == KvCacheDtype::kF16) {
     WriteHalfToken(tile, static_cast<size_t>(slot), k, v, to_half);
@@ -77,7 +81,8 @@ void WriteToken(const ExactTile& tile, int slot, const float* k, const float* v,
 void CopySlots(const ExactTile& from, int num_slots, const ExactTile& to) {
   DCHECK_EQ(from.dtype, to.dtype);
   DCHECK_EQ(from.head_dim, to.head_dim);
-  const size_t bytes = BytesPerSide(from, (static_cast<size_t>(num_slots) + kLane - 1) / kLane * kLane);
+  const size_t bytes =
+      BytesPerSide(from, (static_cast<size_t>(num_slots) + kLane - 1) / kLane * kLane);
   std::memcpy(to.k, from.k, bytes);
   std::memcpy(to.v, from.v, bytes);
 }

@@ -26,20 +26,26 @@ class ExactTileTest : public testing::TestWithParam<std::tuple<KvCacheDtype, int
         k_(bytes_),
         v_(bytes_) {}
 
-  ExactTile Tile() { return {.dtype = dtype_, .head_dim = head_dim_, .k = k_.data(), .v = v_.data()}; }
+  ExactTile Tile() {
+    return {.dtype = dtype_, .head_dim = head_dim_, .k = k_.data(), .v = v_.data()};
+  }
   std::vector<float> Row(int token, int kind) const {
     std::vector<float> row;
     for (int c = 0; c < head_dim_; ++c) {
-      row.push_back(100 * attention_test::Uniform(static_cast<uint64_t>(kind), static_cast<uint64_t>(token),
+      row.push_back(100 * attention_test::Uniform(static_cast<uint64_t>(kind),
+                                                  static_cast<uint64_t>(token),
                                                   static_cast<uint64_t>(c)));
     }
     return row;
   }
-  float Rounded(float x) const { return dtype_ == KvCacheDtype::kF16 ? HalfToFloat(FloatToHalf(x)) : x; }
+  float Rounded(float x) const {
+    return dtype_ == KvCacheDtype::kF16 ? HalfToFloat(FloatToHalf(x)) : x;
+  }
   // Value at the place that the codec's own address function names.
   float At(KvSide side, int token, int channel) {
     const TileShape shape = {.side = side, .num_tokens = kTokens, .head_dim = head_dim_};
-    const uint8_t* bytes = (side == KvSide::kKey ? k_ : v_).data() + AddressOf(dtype_, shape, token, channel).byte;
+    const uint8_t* bytes =
+        (side == KvSide::kKey ? k_ : v_).data() + AddressOf(dtype_, shape, token, channel).byte;
     if (dtype_ == KvCacheDtype::kF16) {
       uint16_t half;
       std::memcpy(&half, bytes, sizeof(half));
@@ -96,7 +102,8 @@ TEST_P(ExactTileTest, CopySlotsTakesWholeGroups) {
   }
   for (const int slots : {1, 16, 17, 48}) {
     AlignedBuffer<uint8_t> k(bytes_), v(bytes_);
-    CopySlots(Tile(), slots, {.dtype = dtype_, .head_dim = head_dim_, .k = k.data(), .v = v.data()});
+    CopySlots(Tile(), slots,
+              {.dtype = dtype_, .head_dim = head_dim_, .k = k.data(), .v = v.data()});
     const size_t copied = bytes_ / 3 * static_cast<size_t>((slots + 15) / 16);
     EXPECT_EQ(std::memcmp(k.data(), k_.data(), copied), 0);
     EXPECT_EQ(std::memcmp(v.data(), v_.data(), copied), 0);

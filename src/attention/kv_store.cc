@@ -37,7 +37,8 @@ void ObserveRange(const float* rows, size_t stride, int num_rows, int head_dim, 
   for (int c = 0; c < head_dim; ++c) {
     float maximum = 0;
     for (int row = 0; row < num_rows; ++row) {
-      maximum = std::max(maximum, std::fabs(rows[static_cast<size_t>(row) * stride + static_cast<size_t>(c)]));
+      maximum = std::max(
+          maximum, std::fabs(rows[static_cast<size_t>(row) * stride + static_cast<size_t>(c)]));
     }
     RaiseTo(maximum, maxima + c);
   }
@@ -48,22 +49,27 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
   const int head_dim = layer.shape.head_dim;
   const size_t head_offset = static_cast<size_t>(args.head) * static_cast<size_t>(head_dim);
   const int first = block * layer.exact.spec.block_size;
-  const auto first_row = static_cast<size_t>(args.chunk.first_row + first + slots.begin - args.chunk.start);
+  const auto first_row =
+      static_cast<size_t>(args.chunk.first_row + first + slots.begin - args.chunk.start);
   const float* k = args.rows.k + first_row * args.rows.k_stride + head_offset;
   const float* v = args.rows.v + first_row * args.rows.v_stride + head_offset;
   const int num_tokens = slots.end - slots.begin;
   for (int i = 0; i < num_tokens; ++i) {
     const auto row = static_cast<size_t>(i);
-    WriteToken(tile, slots.begin + i, k + row * args.rows.k_stride, v + row * args.rows.v_stride, layer.to_half);
+    WriteToken(tile, slots.begin + i, k + row * args.rows.k_stride, v + row * args.rows.v_stride,
+               layer.to_half);
   }
   for (int i = 0; first + slots.begin + i < args.view.num_sink_tokens && i < num_tokens; ++i) {
     const auto row = static_cast<size_t>(i);
     WriteToken(ExactTileOfHead(layer.sinks.spec, layer.sinks.layout, args.view.sinks, args.head),
-               slots.begin + i, k + row * args.rows.k_stride, v + row * args.rows.v_stride, layer.to_half);
+               slots.begin + i, k + row * args.rows.k_stride, v + row * args.rows.v_stride,
+               layer.to_half);
   }
   if (args.observer != nullptr) {
-    ObserveRange(k, args.rows.k_stride, num_tokens, head_dim, args.observer->k.data() + head_offset);
-    ObserveRange(v, args.rows.v_stride, num_tokens, head_dim, args.observer->v.data() + head_offset);
+    ObserveRange(k, args.rows.k_stride, num_tokens, head_dim,
+                 args.observer->k.data() + head_offset);
+    ObserveRange(v, args.rows.v_stride, num_tokens, head_dim,
+                 args.observer->v.data() + head_offset);
   }
 }
 

@@ -12,7 +12,8 @@
 
 namespace turboquant {
 
-// How runs of one kind are stored and which kernels read them. A run: the tokens of one KV head in a block or exact tile.
+// How runs of one kind are stored and which kernels read them. A run: the tokens of one KV head in
+// a block or exact tile.
 struct TileFormat {
   KvCacheSpec spec;
   KvBlockLayout layout;

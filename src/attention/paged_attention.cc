@@ -14,7 +14,8 @@
 namespace turboquant {
 namespace {
 
-// Next units of one layer; a line of its own, so that a late thread of one layer does not disturb the next one.
+// Next units of one layer; a line of its own, so that a late thread of one layer does not disturb
+// the next one.
 struct alignas(kCacheLineBytes) LayerCounters {
   std::atomic<int> store, attend, merge;
 };
@@ -43,7 +44,8 @@ class ScopedTimer {
 struct StateExtent {
   size_t num_rows = 0, num_output_floats = 0;
   size_t Bytes() const {
-    return RoundUpToLine(num_output_floats * sizeof(float)) + 2 * RoundUpToLine(num_rows * sizeof(float));
+    return RoundUpToLine(num_output_floats * sizeof(float)) +
+           2 * RoundUpToLine(num_rows * sizeof(float));
   }
   AttentionState Place(uint8_t* memory) const {
     uint8_t* max = memory + RoundUpToLine(num_output_floats * sizeof(float));
@@ -89,9 +91,9 @@ struct PagedAttention::Impl {
   std::vector<size_t> plan_of_layer;
   std::vector<SequenceChunk> chunks;
 
-  AlignedBuffer<uint8_t> staging;   // [staging tiles] x the largest layer's exact block
+  AlignedBuffer<uint8_t> staging;  // [staging tiles] x the largest layer's exact block
   AlignedBuffer<uint8_t> partials;
-  AlignedBuffer<uint8_t> scratch;   // [max_threads] x scratch_bytes
+  AlignedBuffer<uint8_t> scratch;  // [max_threads] x scratch_bytes
   StateExtent partial_extent, unit_extent;
   size_t staging_tile_bytes = 0, prepared_bytes = 0, store_bytes = 0, scratch_bytes = 0;
 
@@ -114,8 +116,9 @@ void PagedAttention::Impl::AddLayer(const LayerContext& layer) {
   const AttendPlan& used = attend_plans[plan_of_layer.back()];
   partial_extent.Cover(used.max_partial_rows(), head_dim);
   unit_extent.Cover(used.max_unit_rows(), head_dim);
-  prepared_bytes = std::max(
-      prepared_bytes, used.max_unit_rows() * std::max(layer.coded.PreparedRowBytes(), layer.exact.PreparedRowBytes()));
+  prepared_bytes =
+      std::max(prepared_bytes, used.max_unit_rows() * std::max(layer.coded.PreparedRowBytes(),
+                                                               layer.exact.PreparedRowBytes()));
   staging_tile_bytes = std::max(staging_tile_bytes, layer.ExactBytesPerBlock());
   store_bytes = std::max(store_bytes, KvStoreScratchFloats(layer.coded.spec) * sizeof(float));
   layers.push_back(layer);
@@ -126,7 +129,8 @@ void PagedAttention::Impl::AllocateMemory() {
   const size_t attend_bytes = RoundUpToLine(prepared_bytes) + kScoreBytes + 2 * unit_extent.Bytes();
   scratch_bytes = std::max(RoundUpToLine(store_bytes), attend_bytes);
   scratch = AlignedBuffer<uint8_t>(static_cast<size_t>(limits.max_threads) * scratch_bytes);
-  staging = AlignedBuffer<uint8_t>(static_cast<size_t>(store_plan.max_staging_tiles()) * staging_tile_bytes);
+  staging = AlignedBuffer<uint8_t>(static_cast<size_t>(store_plan.max_staging_tiles()) *
+                                   staging_tile_bytes);
   partials = AlignedBuffer<uint8_t>(partial_extent.Bytes());
   chunks.reserve(static_cast<size_t>(limits.max_num_seqs));
 }
@@ -174,7 +178,8 @@ AttendTask PagedAttention::Impl::TaskOf(int layer) {
 }
 
 PagedAttention::PagedAttention(KvCacheManager* manager, const KernelTable* kernels,
-                               std::vector<LayerAttentionParams> params, const AttentionLimits& limits)
+                               std::vector<LayerAttentionParams> params,
+                               const AttentionLimits& limits)
     : impl_(std::make_unique<Impl>(manager, limits)) {
   const std::vector<KvCacheSpec>& specs = manager->config().layers;
   CHECK_EQ(params.size(), specs.size());
@@ -204,8 +209,8 @@ void PagedAttention::BeginStep(std::span<const SequenceChunk> chunks) {
   }
 }
 
-void PagedAttention::StoreKv(int layer, const float* k, size_t k_stride, const float* v, size_t v_stride,
-                             int ith, [[maybe_unused]] int nth) {
+void PagedAttention::StoreKv(int layer, const float* k, size_t k_stride, const float* v,
+                             size_t v_stride, int ith, [[maybe_unused]] int nth) {
   DCHECK_LE(nth, impl_->limits.max_threads);
   const auto index = static_cast<size_t>(layer);
   const LayerContext& context = impl_->layers[index];
@@ -225,16 +230,16 @@ void PagedAttention::StoreKv(int layer, const float* k, size_t k_stride, const f
                  .head = i % num_heads,
                  .view = impl_->manager->View(layer, chunk.sequence),
                  .staging = staged < 0 ? nullptr
-                                       : impl_->staging.data() +
-                                             static_cast<size_t>(staged) * context.ExactBytesPerBlock(),
+                                       : impl_->staging.data() + static_cast<size_t>(staged) *
+                                                                     context.ExactBytesPerBlock(),
                  .scratch = reinterpret_cast<float*>(scratch),
                  .observer = impl_->observer == nullptr ? nullptr : &impl_->observer->layers[index],
                  .saturation = &impl_->saturation.layers[index]});
   }
 }
 
-void PagedAttention::Attend(int layer, const float* q, size_t q_stride, float* out, size_t out_stride,
-                            int ith, [[maybe_unused]] int nth) {
+void PagedAttention::Attend(int layer, const float* q, size_t q_stride, float* out,
+                            size_t out_stride, int ith, [[maybe_unused]] int nth) {
   DCHECK_LE(nth, impl_->limits.max_threads);
   const ScopedTimer timer(&impl_->attend_seconds, ith);
   AttendTask task = impl_->TaskOf(layer);
@@ -251,7 +256,8 @@ void PagedAttention::Attend(int layer, const float* q, size_t q_stride, float* o
   }
 }
 
-void PagedAttention::Merge(int layer, float* out, size_t out_stride, int ith, [[maybe_unused]] int nth) {
+void PagedAttention::Merge(int layer, float* out, size_t out_stride, int ith,
+                           [[maybe_unused]] int nth) {
   DCHECK_LE(nth, impl_->limits.max_threads);
   const ScopedTimer timer(&impl_->attend_seconds, ith);
   AttendTask task = impl_->TaskOf(layer);
@@ -279,7 +285,8 @@ double PagedAttention::attend_seconds() const { return impl_->attend_seconds; }
 size_t PagedAttention::scratch_bytes_per_thread() const { return impl_->scratch_bytes; }
 
 size_t PagedAttention::shared_bytes() const {
-  size_t bytes = impl_->staging.size() + impl_->partials.size() + impl_->store_plan.reserved_bytes() +
+  size_t bytes = impl_->staging.size() + impl_->partials.size() +
+                 impl_->store_plan.reserved_bytes() +
                  impl_->counters.capacity() * sizeof(LayerCounters) +
                  impl_->chunks.capacity() * sizeof(SequenceChunk);
   for (const AttendPlan& plan : impl_->attend_plans) bytes += plan.reserved_bytes();

@@ -1,14 +1,18 @@
 // Paged attention over the stored codes: store, attend, merge. Written once over the kernel table.
 //
 // The rule (docs/design/attention.md): a query at position t, in block b = t / block_size, reads
-//   - every closed block before b as stored codes (in block 0 without the sink tokens, which are read exactly),
-//   - the sinks and the tokens b * block_size .. t of its own block exactly (f16, or f32 for f32 caches),
-// minus what a sliding window hides. It is the same at prefill and at decode. Keys are walked in splits of kSplitTokens at
-// fixed positions; the partial results of the splits, then the exact tile, are merged in that order. So chunk size, batch
-// neighbours and thread count change nothing, bit for bit.
+//   - every closed block before b as stored codes (in block 0 without the sink tokens, which are
+//   read exactly),
+//   - the sinks and the tokens b * block_size .. t of its own block exactly (f16, or f32 for f32
+//   caches),
+// minus what a sliding window hides. It is the same at prefill and at decode. Keys are walked in
+// splits of kSplitTokens at fixed positions; the partial results of the splits, then the exact
+// tile, are merged in that order. So chunk size, batch neighbours and thread count change nothing,
+// bit for bit.
 //
-// A step: the engine reserves slots, builds an AttentionStep once, then for every layer in order runs, each with all
-// threads (ith of nth) and a barrier between: StoreKv, Attend, Merge; then commits the slots.
+// A step: the engine reserves slots, builds an AttentionStep once, then for every layer in order
+// runs, each with all threads (ith of nth) and a barrier between: StoreKv, Attend, Merge; then
+// commits the slots.
 #ifndef TURBOQUANT_ATTENTION_PAGED_ATTENTION_H_
 #define TURBOQUANT_ATTENTION_PAGED_ATTENTION_H_
 
@@ -26,7 +30,8 @@ namespace turboquant {
 
 inline constexpr int kSplitTokens = 512;  // a multiple of every block size
 
-// num_tokens new tokens of one sequence; its tokens stand in rows [first_row, first_row + num_tokens) of the batch.
+// num_tokens new tokens of one sequence; its tokens stand in rows [first_row, first_row +
+// num_tokens) of the batch.
 struct SequenceChunk {
   SequenceId sequence;
   int start;  // position of the first new token = committed tokens of the sequence
@@ -35,13 +40,15 @@ struct SequenceChunk {
 };
 
 struct LayerAttentionParams {
-  int num_heads = 0;       // query heads; a multiple of the layer's num_kv_heads
-  float scale = 0;         // softmax scale, usually 1 / sqrt(head_dim)
-  int sliding_window = 0;   // a query sees the last `sliding_window` positions, itself included; 0 = all
+  int num_heads = 0;  // query heads; a multiple of the layer's num_kv_heads
+  float scale = 0;    // softmax scale, usually 1 / sqrt(head_dim)
+  int sliding_window =
+      0;  // a query sees the last `sliding_window` positions, itself included; 0 = all
   float logit_softcap = 0;  // 0 = none
 };
 
-// Watches K and V as they are stored: absolute maximum per layer, KV head and channel. Filled by StoreKv.
+// Watches K and V as they are stored: absolute maximum per layer, KV head and channel. Filled by
+// StoreKv.
 struct KvRangeObserver {
   struct Layer {
     std::vector<float> k, v;  // [num_kv_heads][head_dim]
@@ -58,36 +65,40 @@ struct SaturationCounts {
   std::vector<Layer> layers;
 };
 
-
 struct AttentionLimits {
   int max_batch_tokens = 512;  // rows of a step
   int max_num_seqs = 1;
-  int max_context = 0;         // tokens of the longest sequence
+  int max_context = 0;  // tokens of the longest sequence
   int max_threads = 1;
 };
 
 class PagedAttention {
  public:
   // `manager` and `kernels` must outlive this. params: one per layer.
-  PagedAttention(KvCacheManager* manager, const KernelTable* kernels, std::vector<LayerAttentionParams> params,
-                 const AttentionLimits& limits);
+  PagedAttention(KvCacheManager* manager, const KernelTable* kernels,
+                 std::vector<LayerAttentionParams> params, const AttentionLimits& limits);
   ~PagedAttention();
 
-  // Plans one step. Chunks must be within the limits (CHECK) and their slots reserved in the manager.
+  // Plans one step. Chunks must be within the limits (CHECK) and their slots reserved in the
+  // manager.
   void BeginStep(std::span<const SequenceChunk> chunks);
 
-  // k, v: [num rows of the step][num_kv_heads][head_dim] f32, rows `k_stride` / `v_stride` floats apart.
-  void StoreKv(int layer, const float* k, size_t k_stride, const float* v, size_t v_stride, int ith, int nth);
-  // q: [rows][num_heads][head_dim]; out: the same shape. Rows of units that are split over threads are written by Merge.
-  void Attend(int layer, const float* q, size_t q_stride, float* out, size_t out_stride, int ith, int nth);
+  // k, v: [num rows of the step][num_kv_heads][head_dim] f32, rows `k_stride` / `v_stride` floats
+  // apart.
+  void StoreKv(int layer, const float* k, size_t k_stride, const float* v, size_t v_stride, int ith,
+               int nth);
+  // q: [rows][num_heads][head_dim]; out: the same shape. Rows of units that are split over threads
+  // are written by Merge.
+  void Attend(int layer, const float* q, size_t q_stride, float* out, size_t out_stride, int ith,
+              int nth);
   void Merge(int layer, float* out, size_t out_stride, int ith, int nth);
 
-  void set_observer(KvRangeObserver* observer);    // null = none; sized by the caller
+  void set_observer(KvRangeObserver* observer);  // null = none; sized by the caller
   const SaturationCounts& saturation() const;
   // Wall time that thread 0 has spent in Attend and Merge since construction.
   double attend_seconds() const;
-  size_t scratch_bytes_per_thread() const;         // O(tile)
-  size_t shared_bytes() const;                     // exact staging of a step + split partials
+  size_t scratch_bytes_per_thread() const;  // O(tile)
+  size_t shared_bytes() const;              // exact staging of a step + split partials
 
  private:
   struct Impl;

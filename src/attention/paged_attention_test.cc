@@ -1,4 +1,5 @@
-// Attention against the double-precision reference: formats, shapes, windows, soft caps, mixed batches, every ISA.
+// Attention against the double-precision reference: formats, shapes, windows, soft caps, mixed
+// batches, every ISA.
 #include "attention/paged_attention.h"
 
 #include <gtest/gtest.h>
@@ -20,11 +21,13 @@ using attention_test::Reference;
 using attention_test::StepChunk;
 using attention_test::TestSequence;
 
-// Rows of a chunk that are compared: all of a short one, else a sample that holds block ends, their neighbours and the last.
+// Rows of a chunk that are compared: all of a short one, else a sample that holds block ends, their
+// neighbours and the last.
 std::vector<int> SampledRows(int num_tokens) {
   std::vector<int> rows;
   for (int row = 0; row < num_tokens; ++row) {
-    if (num_tokens <= 8 || row % 16 <= 1 || row % 16 == 15 || row + 1 == num_tokens) rows.push_back(row);
+    if (num_tokens <= 8 || row % 16 <= 1 || row % 16 == 15 || row + 1 == num_tokens)
+      rows.push_back(row);
   }
   return rows;
 }
@@ -43,13 +46,14 @@ void ExpectMatchesReference(Harness& harness, const std::vector<StepChunk>& step
       for (int head = 0; head < num_heads; ++head) {
         const Reference::Row expected = reference.Attend(position, head);
         const float* actual =
-            out.data() + static_cast<std::ptrdiff_t>((first_row + row) * num_heads + head) * geometry.head_dim;
+            out.data() +
+            static_cast<std::ptrdiff_t>((first_row + row) * num_heads + head) * geometry.head_dim;
         for (int c = 0; c < geometry.head_dim; ++c) {
           const auto channel = static_cast<size_t>(c);
           const double error = std::fabs(static_cast<double>(actual[c]) - expected.out[channel]);
           ASSERT_LE(error, expected.bound[channel])  // false for NaN
-              << "position " << position << " head " << head << " channel " << c << ": " << actual[c] << ", expected "
-              << expected.out[channel];
+              << "position " << position << " head " << head << " channel " << c << ": "
+              << actual[c] << ", expected " << expected.out[channel];
         }
       }
     }
@@ -66,7 +70,8 @@ void RunStep(Harness& harness, const std::vector<StepChunk>& step) {
   }
 }
 
-// Prefill, decode and verification of three sequences, mixed in one step, with chunks that end inside, at and beyond block ends.
+// Prefill, decode and verification of three sequences, mixed in one step, with chunks that end
+// inside, at and beyond block ends.
 void RunMixedBatches(const HarnessOptions& options) {
   Harness harness(options);
   const int block = options.layers[0].block_size;
@@ -86,9 +91,9 @@ void RunMixedBatches(const HarnessOptions& options) {
 }
 
 std::string Describe(const Geometry& g) {
-  return fmt::format("{} {} kv_heads {} group {} head_dim {} block {} sinks {} window {} cap {}", g.format, g.granularity,
-                     g.num_kv_heads, g.group, g.head_dim, g.block_size, g.num_sink_tokens, g.sliding_window,
-                     g.logit_softcap);
+  return fmt::format("{} {} kv_heads {} group {} head_dim {} block {} sinks {} window {} cap {}",
+                     g.format, g.granularity, g.num_kv_heads, g.group, g.head_dim, g.block_size,
+                     g.num_sink_tokens, g.sliding_window, g.logit_softcap);
 }
 
 void ExpectMatchesOnEveryIsa(const Geometry& geometry) {
@@ -118,32 +123,38 @@ TEST_P(PagedAttentionFormatTest, MatchesReferenceWhereAttentionIsPeaked) {
                            .query_gain = 2});
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, PagedAttentionFormatTest,
-                         testing::Values(Format{"f32", ""}, Format{"f16", ""}, Format{"bf16", ""},
-                                         Format{"int8", "per_token_head"}, Format{"int8", "per_group:32"},
-                                         Format{"int8", "per_tensor"}, Format{"int8", "per_head"},
-                                         Format{"int8", "per_channel"}, Format{"fp8_e4m3", "per_token_head"},
-                                         Format{"fp8_e4m3", "none"}, Format{"fp8_e4m3", "per_head"},
-                                         Format{"fp8_e5m2", "per_group:32"}, Format{"fp8_e5m2", "per_channel"},
-                                         Format{"int4", "per_token_head"}, Format{"int4", "per_group:32"},
-                                         Format{"int4", "per_channel"}, Format{"int4_asym", "per_group:32"},
-                                         Format{"int4_asym", "per_token_head"}, Format{"int8/int4", ""},
-                                         Format{"f16/int8", ""}, Format{"int4_asym/f32", ""}));
+INSTANTIATE_TEST_SUITE_P(
+    Formats, PagedAttentionFormatTest,
+    testing::Values(Format{"f32", ""}, Format{"f16", ""}, Format{"bf16", ""},
+                    Format{"int8", "per_token_head"}, Format{"int8", "per_group:32"},
+                    Format{"int8", "per_tensor"}, Format{"int8", "per_head"},
+                    Format{"int8", "per_channel"}, Format{"fp8_e4m3", "per_token_head"},
+                    Format{"fp8_e4m3", "none"}, Format{"fp8_e4m3", "per_head"},
+                    Format{"fp8_e5m2", "per_group:32"}, Format{"fp8_e5m2", "per_channel"},
+                    Format{"int4", "per_token_head"}, Format{"int4", "per_group:32"},
+                    Format{"int4", "per_channel"}, Format{"int4_asym", "per_group:32"},
+                    Format{"int4_asym", "per_token_head"}, Format{"int8/int4", ""},
+                    Format{"f16/int8", ""}, Format{"int4_asym/f32", ""}));
 
 class PagedAttentionShapeTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(PagedAttentionShapeTest, HeadSizes) {
   for (const int head_dim : {64, 80, 96, 112, 128, 192, 256}) {
-    const char* granularity = head_dim == 96 && std::string(GetParam()) == "int4" ? "per_group:32" : "";
-    ExpectMatchesOnEveryIsa(
-        {.format = GetParam(), .granularity = granularity, .num_kv_heads = 1, .head_dim = head_dim, .block_size = 16});
+    const char* granularity =
+        head_dim == 96 && std::string(GetParam()) == "int4" ? "per_group:32" : "";
+    ExpectMatchesOnEveryIsa({.format = GetParam(),
+                             .granularity = granularity,
+                             .num_kv_heads = 1,
+                             .head_dim = head_dim,
+                             .block_size = 16});
     if (HasFatalFailure()) return;
   }
 }
 
 TEST_P(PagedAttentionShapeTest, HeadsPerGroup) {
   for (const int group : {1, 3, 4, 8, 40}) {
-    ExpectMatchesOnEveryIsa({.format = GetParam(), .num_kv_heads = group == 40 ? 1 : 2, .group = group});
+    ExpectMatchesOnEveryIsa(
+        {.format = GetParam(), .num_kv_heads = group == 40 ? 1 : 2, .group = group});
     if (HasFatalFailure()) return;
   }
 }
@@ -153,7 +164,8 @@ TEST_P(PagedAttentionShapeTest, BlockSizes) {
     Geometry geometry = {.format = GetParam(), .num_kv_heads = 1, .block_size = block_size};
     for (const Isa isa : AvailableIsas()) {
       SCOPED_TRACE(testing::Message() << Describe(geometry) << " isa " << Name(isa));
-      RunMixedBatches({.layers = {geometry}, .isa = isa, .max_batch_tokens = 1000, .max_context = 4096});
+      RunMixedBatches(
+          {.layers = {geometry}, .isa = isa, .max_batch_tokens = 1000, .max_context = 4096});
       if (HasFatalFailure()) return;
     }
   }
@@ -161,8 +173,11 @@ TEST_P(PagedAttentionShapeTest, BlockSizes) {
 
 TEST_P(PagedAttentionShapeTest, SlidingWindows) {
   for (const int window : {1, 2, 16, 31, 32, 33, 50, 1000}) {
-    ExpectMatchesOnEveryIsa(
-        {.format = GetParam(), .num_kv_heads = 1, .group = 3, .block_size = 16, .sliding_window = window});
+    ExpectMatchesOnEveryIsa({.format = GetParam(),
+                             .num_kv_heads = 1,
+                             .group = 3,
+                             .block_size = 16,
+                             .sliding_window = window});
     if (HasFatalFailure()) return;
   }
 }
@@ -184,7 +199,8 @@ TEST_P(PagedAttentionShapeTest, SoftCap) {
   ExpectMatchesOnEveryIsa({.format = GetParam(), .logit_softcap = 2.5f, .query_gain = 4});
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, PagedAttentionShapeTest, testing::Values("f32", "f16", "int8", "int4"));
+INSTANTIATE_TEST_SUITE_P(Formats, PagedAttentionShapeTest,
+                         testing::Values("f32", "f16", "int8", "int4"));
 
 TEST(PagedAttentionTest, LayersOfDifferentShapeAndFormat) {
   const std::vector<Geometry> layers = {
@@ -203,7 +219,8 @@ TEST(PagedAttentionTest, ManySplitsMatchReference) {
   for (const Isa isa : AvailableIsas()) {
     for (const char* format : {"f32", "int8"}) {
       SCOPED_TRACE(testing::Message() << format << ' ' << Name(isa));
-      Harness harness({.layers = {{.format = format, .num_kv_heads = 1}}, .isa = isa, .num_threads = 2});
+      Harness harness(
+          {.layers = {{.format = format, .num_kv_heads = 1}}, .isa = isa, .num_threads = 2});
       TestSequence sequence = harness.Add(5);
       for (int i = 0; i < 3; ++i) harness.StoreOnly(&sequence, 600);
       RunStep(harness, {{&sequence, 1}});
@@ -213,7 +230,8 @@ TEST(PagedAttentionTest, ManySplitsMatchReference) {
 }
 
 TEST(PagedAttentionTest, ForksShareBlocksAndDiffer) {
-  for (const int fork_at : {2, 20, 64, 75}) {  // before the sinks are complete, in block 0, at a block end, later
+  for (const int fork_at :
+       {2, 20, 64, 75}) {  // before the sinks are complete, in block 0, at a block end, later
     SCOPED_TRACE(fork_at);
     Harness harness({.layers = {{.format = "int8", .block_size = 32}}, .num_threads = 2});
     TestSequence parent = harness.Add(1);
@@ -245,7 +263,8 @@ TEST(PagedAttentionTest, ObserverSeesTheLargestMagnitudes) {
     for (const auto& [seed, num_tokens] : {std::pair{1, 41}, {2, 23}}) {
       for (int position = 0; position < num_tokens; ++position) {
         const auto raise = [&](attention_test::Kind kind, std::vector<float>& max) {
-          const auto row = TokenVector(kind, geometry, static_cast<uint64_t>(seed), layer, position);
+          const auto row =
+              TokenVector(kind, geometry, static_cast<uint64_t>(seed), layer, position);
           for (size_t i = 0; i < max.size(); ++i) max[i] = std::max(max[i], std::fabs(row[i]));
         };
         raise(attention_test::Kind::kKey, k);
@@ -258,8 +277,10 @@ TEST(PagedAttentionTest, ObserverSeesTheLargestMagnitudes) {
 }
 
 TEST(PagedAttentionTest, SaturationIsCountedWhenBlocksClose) {
-  // A token's own scale puts its largest value, and only values within half a step of it, at the end of the range.
-  Harness harness({.layers = {{.format = "int8", .num_kv_heads = 2, .block_size = 16}}, .num_threads = 2});
+  // A token's own scale puts its largest value, and only values within half a step of it, at the
+  // end of the range.
+  Harness harness(
+      {.layers = {{.format = "int8", .num_kv_heads = 2, .block_size = 16}}, .num_threads = 2});
   TestSequence a = harness.Add(1);
   harness.Step({{&a, 15}});
   const SaturationCounts::Layer& counts = harness.attention().saturation().layers[0];

@@ -7,10 +7,12 @@
 namespace turboquant {
 namespace {
 
-// Units per thread that a step should have, so that a thread whose core is taken away holds up the others by little.
+// Units per thread that a step should have, so that a thread whose core is taken away holds up the
+// others by little.
 constexpr int kUnitsPerThread = 4;
-// Tiles of so few queries are bound by memory: a unit walks all KV heads, whose runs lie side by side in a block. Wider
-// ones are bound by arithmetic: a unit takes one head, whose state then stays in the first-level cache.
+// Tiles of so few queries are bound by memory: a unit walks all KV heads, whose runs lie side by
+// side in a block. Wider ones are bound by arithmetic: a unit takes one head, whose state then
+// stays in the first-level cache.
 constexpr int kNarrowQueries = 8;
 // Rows over all heads of a narrow unit: their outputs and queries stay in the second-level cache.
 constexpr int kMaxNarrowRows = 256;
@@ -18,8 +20,8 @@ constexpr int kMaxNarrowRows = 256;
 int CeilDiv(int a, int b) { return (a + b - 1) / b; }
 
 int MaxStagingTiles(int block_size, const AttentionLimits& limits) {
-  // A chunk of n >= 2 tokens stages at most ceil((n - 1) / block_size) = (n - 2) / block_size + 1 blocks. As a block has
-  // more than two tokens, the sum over chunks grows with their number.
+  // A chunk of n >= 2 tokens stages at most ceil((n - 1) / block_size) = (n - 2) / block_size + 1
+  // blocks. As a block has more than two tokens, the sum over chunks grows with their number.
   const int chunks = std::min(limits.max_num_seqs, limits.max_batch_tokens / 2);
   return (limits.max_batch_tokens - 2 * chunks) / block_size + chunks;
 }
@@ -47,7 +49,8 @@ void StorePlan::Build(std::span<const SequenceChunk> chunks) {
     chunks_.push_back({.first = first, .last = last, .first_staging_tile = staging_tiles});
     staging_tiles += last - first;
     const int index = static_cast<int>(i);
-    units_.push_back({.chunk = index, .block = first, .tail_block = last > first ? last : kNoBlock});
+    units_.push_back(
+        {.chunk = index, .block = first, .tail_block = last > first ? last : kNoBlock});
     for (int block = first + 1; block < last; ++block) {
       units_.push_back({.chunk = index, .block = block});
     }
@@ -76,7 +79,8 @@ AttendPlan::AttendPlan(const LayerShape& shape, int block_size, const AttentionL
   const int rows_per_head = max_tile_queries_ * group;
   max_unit_rows_ = static_cast<size_t>(
       std::min(std::max(kMaxNarrowRows, rows_per_head), rows_per_head * shape.num_kv_heads));
-  // Room for the partial states of as many decoding sequences of full length as can be too large for one unit.
+  // Room for the partial states of as many decoding sequences of full length as can be too large
+  // for one unit.
   const int max_splits = CeilDiv(limits.max_context, block_size_ * blocks_per_split_);
   const int split_queries =
       num_threads_ == 1 ? 0 : std::min(kUnitsPerThread * num_threads_, limits.max_batch_tokens);
@@ -106,8 +110,8 @@ void AttendPlan::AddTiles(std::span<const SequenceChunk> chunks, int chunk_index
   for (int query = 0; query < chunk.num_tokens;) {
     const int position = chunk.start + query;
     const int own_block = position / block_size_;
-    const int num_queries = std::min({max_tile_queries_, chunk.num_tokens - query,
-                                      (own_block + 1) * block_size_ - position});
+    const int num_queries = std::min(
+        {max_tile_queries_, chunk.num_tokens - query, (own_block + 1) * block_size_ - position});
     const int first_seen =
         shape_.sliding_window > 0 ? std::max(0, position - shape_.sliding_window + 1) : 0;
     const int first_block = first_seen / block_size_;
@@ -137,7 +141,8 @@ void AttendPlan::AddUnits(int tile_index, double fair_work, size_t* partial_rows
   int heads = HeadsPerUnit(tile);
   const double head_share = 1.0 / shape_.num_kv_heads;
   double unit_work = Work(tile) * heads * head_share;
-  const size_t rows = static_cast<size_t>(tile.num_queries) * static_cast<size_t>(tile.num_splits + 1) *
+  const size_t rows = static_cast<size_t>(tile.num_queries) *
+                      static_cast<size_t>(tile.num_splits + 1) *
                       static_cast<size_t>(shape_.num_heads);
   if (unit_work > fair_work && tile.num_splits > 0 && *partial_rows + rows <= max_partial_rows_) {
     tile.partial_row = static_cast<std::ptrdiff_t>(*partial_rows);

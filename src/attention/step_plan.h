@@ -1,5 +1,6 @@
-// How the work of one step is cut into units that threads take from a counter. Integers only: which unit computes a number
-// never changes the number (docs/design/attention.md), so the cut may follow load and thread count freely.
+// How the work of one step is cut into units that threads take from a counter. Integers only: which
+// unit computes a number never changes the number (docs/design/attention.md), so the cut may follow
+// load and thread count freely.
 #ifndef TURBOQUANT_ATTENTION_STEP_PLAN_H_
 #define TURBOQUANT_ATTENTION_STEP_PLAN_H_
 
@@ -13,8 +14,9 @@ namespace turboquant {
 
 inline constexpr int kNoBlock = -1;
 
-// Blocks of one chunk that one thread stores, for one KV head. `block` comes first. `tail_block` is the chunk's last block
-// where it is another one: it goes to the tail, after `block` has taken over what the tail held.
+// Blocks of one chunk that one thread stores, for one KV head. `block` comes first. `tail_block` is
+// the chunk's last block where it is another one: it goes to the tail, after `block` has taken over
+// what the tail held.
 struct StoreUnit {
   int chunk;
   int block;
@@ -28,7 +30,8 @@ class StorePlan {
   void Build(std::span<const SequenceChunk> chunks);
 
   std::span<const StoreUnit> units() const { return units_; }
-  // Index of the staging tile that holds this block exactly in this step, or -1: the sequence's tail does.
+  // Index of the staging tile that holds this block exactly in this step, or -1: the sequence's
+  // tail does.
   int StagingTile(int chunk, int block) const;
   // Most staging tiles that a step within the limits can need.
   int max_staging_tiles() const { return max_staging_tiles_; }
@@ -36,7 +39,7 @@ class StorePlan {
 
  private:
   struct ChunkBlocks {
-    int first, last;          // blocks that the chunk's tokens fall into
+    int first, last;         // blocks that the chunk's tokens fall into
     int first_staging_tile;  // of `first`; block last - 1 has the chunk's last one
   };
   int block_size_;
@@ -56,17 +59,19 @@ struct LayerShape {
   bool operator==(const LayerShape&) const = default;
 };
 
-// Consecutive queries of a chunk that lie in one block, so that the same closed blocks come before all of them.
+// Consecutive queries of a chunk that lie in one block, so that the same closed blocks come before
+// all of them.
 struct QueryTile {
   int chunk;
-  int first_query;     // index in the chunk
+  int first_query;  // index in the chunk
   int num_queries;
   int first_position;  // of first_query
   int first_block;     // first block that any of the queries sees
   int own_block;       // blocks [first_block, own_block) are read as codes
   int first_split;
-  int num_splits;            // splits that these blocks fall into
-  std::ptrdiff_t partial_row = -1;  // first row of the stored partial states, or -1: merged by the unit itself
+  int num_splits;  // splits that these blocks fall into
+  std::ptrdiff_t partial_row =
+      -1;  // first row of the stored partial states, or -1: merged by the unit itself
 };
 
 // Work of one thread: the query heads of KV heads [head_begin, head_end) of a tile.
@@ -85,10 +90,13 @@ class AttendPlan {
   const LayerShape& shape() const { return shape_; }
   std::span<const QueryTile> tiles() const { return tiles_; }
   std::span<const AttendUnit> units() const { return units_; }
-  std::span<const int> merge_tiles() const { return merge_tiles_; }  // tiles with stored partial states
+  std::span<const int> merge_tiles() const {
+    return merge_tiles_;
+  }  // tiles with stored partial states
   int blocks_per_split() const { return blocks_per_split_; }
 
-  // Rows of stored partial states. A tile's rows: [num_splits + 1][num_kv_heads][num_queries][heads per group].
+  // Rows of stored partial states. A tile's rows: [num_splits + 1][num_kv_heads][num_queries][heads
+  // per group].
   size_t max_partial_rows() const { return max_partial_rows_; }
   // Most rows, over its heads, that one unit works on.
   size_t max_unit_rows() const { return max_unit_rows_; }

@@ -62,9 +62,10 @@ TEST(StorePlanTest, StagingBoundIsReachedAndNeverExceeded) {
   }
 }
 
-// Every (query, head, split) of every chunk is worked on by exactly one unit, and stored states neither overlap nor leave
-// their memory.
-void ExpectCoversAll(const AttendPlan& plan, std::span<const SequenceChunk> chunks, int block_size) {
+// Every (query, head, split) of every chunk is worked on by exactly one unit, and stored states
+// neither overlap nor leave their memory.
+void ExpectCoversAll(const AttendPlan& plan, std::span<const SequenceChunk> chunks,
+                     int block_size) {
   const LayerShape& shape = plan.shape();
   std::set<std::pair<int, int>> queries;
   for (const QueryTile& tile : plan.tiles()) {
@@ -74,12 +75,15 @@ void ExpectCoversAll(const AttendPlan& plan, std::span<const SequenceChunk> chun
     ASSERT_EQ(tile.first_position / block_size, tile.own_block);
     ASSERT_EQ((tile.first_position + tile.num_queries - 1) / block_size, tile.own_block);
     ASSERT_LE(tile.num_queries * std::min(shape.HeadsPerGroup(), kMaxTileRows), kMaxTileRows);
-    for (int i = 0; i < tile.num_queries; ++i) ASSERT_TRUE(queries.insert({tile.chunk, tile.first_query + i}).second);
-    const int seen = shape.sliding_window > 0 ? std::max(0, tile.first_position - shape.sliding_window + 1) : 0;
+    for (int i = 0; i < tile.num_queries; ++i)
+      ASSERT_TRUE(queries.insert({tile.chunk, tile.first_query + i}).second);
+    const int seen =
+        shape.sliding_window > 0 ? std::max(0, tile.first_position - shape.sliding_window + 1) : 0;
     ASSERT_EQ(tile.first_block, seen / block_size);
     const int per_split = plan.blocks_per_split();
     std::set<int> splits;
-    for (int block = tile.first_block; block < tile.own_block; ++block) splits.insert(block / per_split);
+    for (int block = tile.first_block; block < tile.own_block; ++block)
+      splits.insert(block / per_split);
     ASSERT_EQ(tile.num_splits, static_cast<int>(splits.size()));
     if (!splits.empty()) {
       ASSERT_EQ(tile.first_split, *splits.begin());
@@ -94,7 +98,8 @@ void ExpectCoversAll(const AttendPlan& plan, std::span<const SequenceChunk> chun
     const QueryTile& tile = plan.tiles()[static_cast<size_t>(unit.tile)];
     ASSERT_EQ(unit.split == AttendUnit::kWholeTile, tile.partial_row < 0);
     ASSERT_LT(unit.head_begin, unit.head_end);
-    const auto rows = static_cast<size_t>((unit.head_end - unit.head_begin) * tile.num_queries * shape.HeadsPerGroup());
+    const auto rows = static_cast<size_t>((unit.head_end - unit.head_begin) * tile.num_queries *
+                                          shape.HeadsPerGroup());
     ASSERT_LE(rows, plan.max_unit_rows());
     for (int head = unit.head_begin; head < unit.head_end; ++head) {
       ASSERT_TRUE(work.insert({unit.tile, head, unit.split}).second);
@@ -122,15 +127,22 @@ void ExpectCoversAll(const AttendPlan& plan, std::span<const SequenceChunk> chun
 
 TEST(AttendPlanTest, RandomStepsAreCoveredExactlyOnceWithinReservedMemory) {
   std::mt19937 random(7);
-  const auto uniform = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
+  const auto uniform = [&](int low, int high) {
+    return std::uniform_int_distribution(low, high)(random);
+  };
   for (int trial = 0; trial < 300; ++trial) {
-    const LayerShape shape = {.num_heads = 0, .num_kv_heads = uniform(1, 9), .head_dim = 64,
+    const LayerShape shape = {.num_heads = 0,
+                              .num_kv_heads = uniform(1, 9),
+                              .head_dim = 64,
                               .sliding_window = uniform(0, 2) == 0 ? uniform(1, 3000) : 0};
     LayerShape grouped = shape;
-    grouped.num_heads = shape.num_kv_heads * std::vector{1, 3, 4, 8, 40}[static_cast<size_t>(uniform(0, 4))];
+    grouped.num_heads =
+        shape.num_kv_heads * std::vector{1, 3, 4, 8, 40}[static_cast<size_t>(uniform(0, 4))];
     const int block_size = 16 << uniform(0, 4);
-    const AttentionLimits limits = {
-        .max_batch_tokens = 300, .max_num_seqs = 6, .max_context = 20000, .max_threads = uniform(1, 8)};
+    const AttentionLimits limits = {.max_batch_tokens = 300,
+                                    .max_num_seqs = 6,
+                                    .max_context = 20000,
+                                    .max_threads = uniform(1, 8)};
     AttendPlan plan(grouped, block_size, limits);
     const size_t reserved = plan.reserved_bytes();
     for (int step = 0; step < 10; ++step) {
@@ -148,7 +160,8 @@ TEST(AttendPlanTest, RandomStepsAreCoveredExactlyOnceWithinReservedMemory) {
   }
 }
 
-constexpr LayerShape kSmallModel = {.num_heads = 9, .num_kv_heads = 3, .head_dim = 64, .sliding_window = 0};
+constexpr LayerShape kSmallModel = {
+    .num_heads = 9, .num_kv_heads = 3, .head_dim = 64, .sliding_window = 0};
 
 TEST(AttendPlanTest, OneThreadKeepsNothingForAMerge) {
   AttendPlan plan(kSmallModel, kBlock, {.max_context = 10000, .max_threads = 1});
@@ -167,7 +180,8 @@ TEST(AttendPlanTest, ALoneDecodeIsSplitByKeys) {
 }
 
 TEST(AttendPlanTest, OnlyTheLongOneOfManySequencesIsSplit) {
-  AttendPlan plan(kSmallModel, kBlock, {.max_num_seqs = 40, .max_context = 40000, .max_threads = 2});
+  AttendPlan plan(kSmallModel, kBlock,
+                  {.max_num_seqs = 40, .max_context = 40000, .max_threads = 2});
   std::vector<SequenceChunk> chunks = {Chunk(39000, 1)};
   for (int i = 1; i < 40; ++i) chunks.push_back(Chunk(200, 1, i));
   plan.Build(chunks);
