@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace turboquant {
@@ -194,20 +195,15 @@ class VocabularyChecker {
       TQ_RETURN_IF_ERROR(CheckType({key, GgufType::kU32}));
       TQ_RETURN_IF_ERROR(file_.GetUint(key, 0, vocab_size_ - 1, 0));
     }
-    // libllama's defaults, which hold where the file names no id, and which it asserts when it has
-    // to write one.
-    const uint64_t default_bos = is_bpe_ ? 11 : 1, default_eos = is_bpe_ ? 11 : 2;
-    TQ_ASSIGN_OR_RETURN(const bool add_bos, file_.GetBool("tokenizer.ggml.add_bos_token", true));
-    TQ_ASSIGN_OR_RETURN(const bool add_eos, file_.GetBool("tokenizer.ggml.add_eos_token", false));
-    if (add_bos && file_.FindEntry("tokenizer.ggml.bos_token_id") == nullptr &&
-        default_bos >= vocab_size_) {
-      return Corrupt(
-          "prompts start with a BOS token, but key 'tokenizer.ggml.bos_token_id' is missing");
-    }
-    if (add_eos && file_.FindEntry("tokenizer.ggml.eos_token_id") == nullptr &&
-        default_eos >= vocab_size_) {
-      return Corrupt(
-          "prompts end with an EOS token, but key 'tokenizer.ggml.eos_token_id' is missing");
+    // libllama's defaults, which hold where the file names no id. It drops one that is no token,
+    // and asserts when a prompt then has to start or end with it.
+    const std::pair<std::string_view, uint64_t> defaults[] = {
+        {"tokenizer.ggml.bos_token_id", is_bpe_ ? 11 : 1},
+        {"tokenizer.ggml.eos_token_id", is_bpe_ ? 11 : 2}};
+    for (const auto& [key, id] : defaults) {
+      if (file_.FindEntry(key) == nullptr && id >= vocab_size_) {
+        return Corrupt("key '{}' is missing, and its default {} is no token", key, id);
+      }
     }
     return {};
   }

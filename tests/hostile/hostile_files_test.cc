@@ -10,6 +10,7 @@
 #include "base/mapped_file.h"
 #include "model/gguf.h"
 #include "model/hyperparameters.h"
+#include "model/tokenizer.h"
 
 namespace turboquant {
 namespace {
@@ -46,6 +47,20 @@ TEST(HostileFilesTest, EachIsRefusedByName) {
 TEST(HostileFilesTest, TheFileTheyAreMadeFromIsAccepted) {
   const Status status = Check(TURBOQUANT_GOOD_FILE);
   EXPECT_TRUE(status) << status.error().message;
+}
+
+// libllama's word splitting recurses once per character: a long word must not overflow the stack.
+TEST(HostileTextTest, LongWordsAreEncoded) {
+  const auto tokenizer =
+      Tokenizer::Load(std::string(TURBOQUANT_HOSTILE_FILES) + "/deep-words.gguf");
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  constexpr size_t kLength = 100'000;
+  for (const char c : {'1', '!', ' '}) {
+    const std::string text(kLength, c);
+    const std::vector<int32_t> tokens = (*tokenizer)->Encode(text, false, false);
+    EXPECT_EQ((*tokenizer)->Decode(tokens), text);
+  }
+  EXPECT_FALSE((*tokenizer)->Encode(std::string(kLength, '\xff'), false, false).empty());
 }
 
 }  // namespace

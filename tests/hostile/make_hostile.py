@@ -4,6 +4,7 @@
     make_hostile.py GOOD.gguf OUT_DIR
 
 OUT_DIR/expected.tsv: file name, tab, a part of the message.
+OUT_DIR/deep-words.gguf: a good file whose pre-tokenizer recurses once per character of a word.
 """
 import pathlib
 import shutil
@@ -222,6 +223,9 @@ def main():
     lines.append("does-not-exist.gguf\tdoes-not-exist\n")
     assert len({line.split("\t")[0] for line in lines}) == len(lines), "two cases have the same name"
     (out / "expected.tsv").write_text("".join(lines))
+    deep = Gguf(good)
+    deep.set("tokenizer.ggml.pre", STRING, "default")
+    (out / "deep-words.gguf").write_bytes(deep.bytes())
     print(f"{len(lines)} hostile files in {out}")
 
 
