@@ -1,5 +1,6 @@
 #include "cache/slot_arena.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -10,6 +11,8 @@
 
 namespace turboquant {
 namespace {
+
+constexpr size_t kCommitStep = size_t{2} << 20;
 
 void ForbidAccess([[maybe_unused]] const uint8_t* data, [[maybe_unused]] size_t bytes) {
 #ifdef TQ_ADDRESS_SANITIZER
@@ -43,9 +46,15 @@ SlotArena::~SlotArena() {
   if (kPoisonsRetired && arena_.data() != nullptr) AllowAccess(arena_.data(), arena_.committed());
 }
 
+// Pages are committed in large steps: committing is a system call, and a page that nobody touches
+// costs no memory.
 Status SlotArena::Acquire(int slot) {
   CHECK_GE(slot, 0);
-  TQ_RETURN_IF_ERROR(arena_.EnsureCommitted((static_cast<size_t>(slot) + 1) * bytes_per_slot_));
+  const size_t end = (static_cast<size_t>(slot) + 1) * bytes_per_slot_;
+  if (end > arena_.committed()) {
+    const size_t step = (end + kCommitStep - 1) / kCommitStep * kCommitStep;
+    TQ_RETURN_IF_ERROR(arena_.EnsureCommitted(std::min(step, arena_.reserved())));
+  }
   if (kPoisonsRetired) AllowAccess(at(slot), bytes_per_slot_);
   return {};
 }

@@ -118,12 +118,15 @@ TEST(EngineSystem, PreemptedRequestsResumeWithTheSameTokens) {
                                          Greedy(Prompt(200, 40))};
   auto roomy = MakeEngine(Options());
   EngineOptions options = Options();
-  // Room for one sequence of 127 tokens and a half.
-  options.cache.max_model_len = 127;
-  auto probe = MakeEngine(options);
-  options.cache.kv_cache_memory = probe->plan().exact_bytes + 9 * probe->plan().block_bytes;
+  // Room for one whole sequence and one block.
+  const int length = 40 + kNewTokens;
+  const int num_blocks = length / 16 + 1;
+  options.cache.max_model_len = length;
+  const CachePlan& plan = roomy->plan();
+  options.cache.kv_cache_memory =
+      plan.exact_bytes + static_cast<uint64_t>(num_blocks) * plan.block_bytes;
   auto tight = MakeEngine(options);
-  ASSERT_EQ(tight->plan().config.num_blocks, 9);
+  ASSERT_EQ(tight->plan().config.num_blocks, num_blocks);
   std::vector<RequestId> ids;
   for (const Request& request : requests) ids.push_back(*tight->AddRequest(request));
   const auto answers = Drain(tight.get());
@@ -135,7 +138,7 @@ TEST(EngineSystem, PreemptedRequestsResumeWithTheSameTokens) {
   int preemptions = 0;
   for (const RequestId id : ids) preemptions += answers.at(id).stats.preemptions;
   EXPECT_EQ(preemptions, tight->stats().preemptions);
-  EXPECT_EQ(tight->stats().kv.num_free_blocks, 9);
+  EXPECT_EQ(tight->stats().kv.num_free_blocks, num_blocks);
 }
 
 // Greedy tokens after a prompt that is computed in chunks.

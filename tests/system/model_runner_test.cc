@@ -1,0 +1,115 @@
+// ModelRunner on a tiny model: which logits come back, and what it refuses.
+#include "engine/model_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/cache_plan.h"
+
+namespace turboquant {
+namespace {
+
+using Logits = StepInput::Logits;
+
+std::shared_ptr<const Model> TestModel() {
+  static const auto model = [] {
+    auto loaded = Model::Load({.path = ENGINE_TEST_MODEL});
+    EXPECT_TRUE(loaded) << loaded.error().message;
+    return loaded.value_or(nullptr);
+  }();
+  return model;
+}
+
+ModelRunnerOptions Options() {
+  auto plan =
+      PlanCache(TestModel()->config(),
+                {.kv_cache_dtype = "f32", .block_size = 16, .max_num_seqs = 3, .max_model_len = 64},
+                {.usable_bytes = uint64_t{1} << 33});
+  EXPECT_TRUE(plan) << plan.error().message;
+  return {.cache = plan->config, .max_batch_tokens = 64, .max_context = 64};
+}
+
+std::unique_ptr<ModelRunner> MakeRunner() {
+  auto runner = ModelRunner::Create(TestModel(), Options());
+  EXPECT_TRUE(runner) << runner.error().message;
+  return std::move(*runner);
+}
+
+// The tokens of a new sequence in a step.
+StepInput Input(ModelRunner* runner, const std::vector<int32_t>& tokens, Logits logits) {
+  const SequenceId id = *runner->cache().AddSequence();
+  EXPECT_TRUE(runner->cache().AllocateSlots(id, static_cast<int>(tokens.size())));
+  return {.sequence = id, .tokens = tokens, .logits = logits};
+}
+
+void ExpectClose(std::span<const float> got, std::span<const float> expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-3) << i;
+}
+
+TEST(ModelRunner, LogitsComeInTheOrderOfTheInputs) {
+  const std::vector<int32_t> a = {5, 6, 7}, b = {8, 9}, c = {10, 11, 12, 13};
+  auto runner = MakeRunner();
+  const auto vocab_size = static_cast<size_t>(TestModel()->config().vocab_size);
+  const std::vector<StepInput> inputs = {Input(runner.get(), a, Logits::kAll),
+                                         Input(runner.get(), b, Logits::kNone),
+                                         Input(runner.get(), c, Logits::kLast)};
+  const std::span<const float> together = runner->Execute(inputs);
+  ASSERT_EQ(together.size(), 4 * vocab_size);
+  EXPECT_EQ(runner->cache().NumTokens(inputs[1].sequence), 2);
+
+  auto alone = MakeRunner();
+  const StepInput all = Input(alone.get(), a, Logits::kAll);
+  ExpectClose(together.first(3 * vocab_size), alone->Execute({&all, 1}));
+  const StepInput last = Input(alone.get(), c, Logits::kLast);
+  ExpectClose(together.subspan(3 * vocab_size), alone->Execute({&last, 1}));
+}
+
+TEST(ModelRunner, WithoutLogitsTheCacheIsFilledAllTheSame) {
+  const std::vector<int32_t> prompt = {5, 6, 7, 8, 9}, next = {10};
+  auto runner = MakeRunner();
+  StepInput input = Input(runner.get(), prompt, Logits::kNone);
+  EXPECT_TRUE(runner->Execute({&input, 1}).empty());
+  ASSERT_TRUE(runner->cache().AllocateSlots(input.sequence, 1));
+  input.tokens = next;
+  input.logits = Logits::kLast;
+  const std::span<const float> after = runner->Execute({&input, 1});
+
+  auto at_once = MakeRunner();
+  const std::vector<int32_t> tokens = {5, 6, 7, 8, 9, 10};
+  const StepInput all = Input(at_once.get(), tokens, Logits::kLast);
+  ExpectClose(after, at_once->Execute({&all, 1}));
+  EXPECT_GT(runner->buffer_bytes(), 0u);
+}
+
+TEST(ModelRunner, RefusesWhatDoesNotFit) {
+  const auto message = [](ModelRunnerOptions options) {
+    const auto runner = ModelRunner::Create(TestModel(), std::move(options));
+    return runner ? "accepted" : runner.error().message;
+  };
+  EXPECT_EQ(message(Options()), "accepted");
+  ModelRunnerOptions options = Options();
+  options.cache.layers.pop_back();
+  EXPECT_THAT(message(options), ::testing::HasSubstr("does not fit a model of"));
+  options = Options();
+  options.cache.layers[0].num_kv_heads += 1;
+  EXPECT_THAT(message(options), ::testing::HasSubstr("does not fit a model of"));
+  options = Options();
+  options.max_batch_tokens = 0;
+  EXPECT_THAT(message(options), ::testing::HasSubstr("0 tokens per step"));
+  options = Options();
+  options.max_context = 0;
+  EXPECT_THAT(message(options), ::testing::HasSubstr("context of 0 tokens"));
+  options = Options();
+  options.num_threads = 513;
+  EXPECT_THAT(message(options), ::testing::HasSubstr("513 threads"));
+}
+
+}  // namespace
+}  // namespace turboquant
