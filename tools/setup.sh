@@ -27,7 +27,7 @@ model="$cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 llama_version="$(sed -n 's/^llama-cpp-python==\([^ ]*\).*/\1/p' "$tools/requirements-llama.txt")"
 llama_sha256="$(sed -n 's/.*--hash=sha256:\([0-9a-f]*\).*/\1/p' "$tools/requirements-llama.txt")"
 sdist="$cache/downloads/llama_cpp_python-$llama_version.tar.gz"
-build_recipe=1  # raise it when the cmake line in BuildLlama changes
+build_recipe=2  # raise it when the cmake line in BuildLlama or a patch changes
 
 Say() { printf 'setup: %s\n' "$*" >&2; }
 Die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
@@ -126,6 +126,7 @@ BuildLlama() {
   rm -rf "$tmp" && mkdir -p "$tmp/src"
   Say "building ggml and libllama for this CPU (2 to 4 minutes on 2 cores)"
   tar -xzf "$sdist" -C "$tmp/src" --strip-components=1
+  patch -s -p1 -d "$tmp/src/vendor/llama.cpp" <"$tools/llama.cpp-barrier.patch"  # docs/decisions/002-ggml-threads.md
   local log="$tmp/build.log" launcher=()
   command -v ccache >/dev/null &&
     launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
