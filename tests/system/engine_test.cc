@@ -22,8 +22,8 @@ namespace {
 
 using ::testing::SizeIs;
 
-constexpr int kNewTokens = ENGINE_TEST_NEW_TOKENS;
-constexpr int kLongPrompt = 530;  // more than a step takes
+constexpr int kNewTokens = ENGINE_TEST_NEW_TOKENS;  // at least 40, for preemptions to happen
+constexpr int kLongPrompt = 530;                    // more than a step takes
 
 std::shared_ptr<const Model> TestModel() {
   static const auto model = [] {
