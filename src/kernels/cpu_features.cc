@@ -26,8 +26,8 @@ CpuidLeaf Cpuid(unsigned leaf, unsigned subleaf) {
   return r;
 }
 
-// XCR0: the register files that the operating system saves. As an instruction in assembly, since the intrinsic would need
-// -mxsave on this file. Only valid where CPUID reports OSXSAVE.
+// XCR0: the register files that the operating system saves. As an instruction in assembly, since
+// the intrinsic would need -mxsave on this file. Only valid where CPUID reports OSXSAVE.
 uint64_t ReadXcr0() {
   uint32_t low = 0, high = 0;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));

@@ -17,7 +17,8 @@ std::vector<KernelRow> ConcatenateRows() {
   return rows;
 }
 
-// The pair of QK and prepare_q must agree on the form of the prepared queries: same folder, told by ISA and features.
+// The pair of QK and prepare_q must agree on the form of the prepared queries: same folder, told by
+// ISA and features.
 bool SameFolder(const KernelRow& a, const KernelRow& b) {
   return a.isa == b.isa && a.requires_features.Contains(b.requires_features) &&
          b.requires_features.Contains(a.requires_features);
@@ -59,9 +60,8 @@ KernelTable MakeKernelTable(Isa isa, const CpuFeatures& cpu) {
     const KernelRow& qk = Strongest(KernelOp::kQk, dtype, isa, cpu);
     const KernelRow& pv = Strongest(KernelOp::kPv, dtype, isa, cpu);
     const KernelRow& encode = Strongest(KernelOp::kEncode, dtype, isa, cpu);
-    table.formats[static_cast<size_t>(dtype)] = {PrepareQOf(qk).prepare_q, qk.qk,   pv.pv,
-                                                 encode.encode,            qk.name, pv.name,
-                                                 encode.name};
+    table.formats[static_cast<size_t>(dtype)] = {
+        PrepareQOf(qk).prepare_q, qk.qk, pv.pv, encode.encode, qk.name, pv.name, encode.name};
   }
   table.softmax = Strongest(KernelOp::kSoftmax, KvCacheDtype::kF32, isa, cpu).softmax;
   table.to_half = Strongest(KernelOp::kToHalf, KvCacheDtype::kF32, isa, cpu).to_half;
@@ -82,8 +82,8 @@ Result<KernelTable> SelectKernels(std::string_view forced) {
   const Result<Isa> isa = ParseIsa(forced);
   if (!isa) return Fail(isa.error().code, "{}: {}", source, isa.error().message);
   if (*isa > best) {
-    return Fail(ErrorCode::kUnsupported, "{} {}: this CPU has {}; the best it can run is {}", source,
-                forced, cpu.ToString(), Name(best));
+    return Fail(ErrorCode::kUnsupported, "{} {}: this CPU has {}; the best it can run is {}",
+                source, forced, cpu.ToString(), Name(best));
   }
   return MakeKernelTable(*isa, cpu);
 }

@@ -40,7 +40,8 @@ TEST(KernelRows, ScalarRowsExistForEveryOperationAndFormat) {
   }
   for (const KvCacheDtype dtype : kAllKvCacheDtypes) {
     for (const char* op : {"prepare_q", "qk", "pv", "encode"}) {
-      EXPECT_TRUE(scalar.contains(fmt::format("{}/{}/scalar", op, Name(dtype)))) << op << " " << Name(dtype);
+      EXPECT_TRUE(scalar.contains(fmt::format("{}/{}/scalar", op, Name(dtype))))
+          << op << " " << Name(dtype);
     }
   }
   EXPECT_TRUE(scalar.contains("softmax/scalar") && scalar.contains("to_half/scalar"));
@@ -59,13 +60,16 @@ TEST(KernelTable, TakesNoRowTheCpuLacks) {
 }
 
 TEST(KernelTable, PreparesQueriesInTheFolderOfQk) {
-  for (const CpuFeatures& cpu : {kNone, kAvx2Only, kEverything, CpuFeatures{.avx2 = true, .avx512 = true}}) {
+  for (const CpuFeatures& cpu :
+       {kNone, kAvx2Only, kEverything, CpuFeatures{.avx2 = true, .avx512 = true}}) {
     const KernelTable table = MakeKernelTable(BestIsa(cpu), cpu);
     for (const KvCacheDtype dtype : kAllKvCacheDtypes) {
       const FormatKernels& kernels = table.of(dtype);
       const std::string folder(kernels.qk_name.substr(kernels.qk_name.rfind('/')));
       for (const KernelRow& row : AllKernelRows()) {
-        if (row.op != KernelOp::kPrepareQ || row.dtype != dtype || row.prepare_q != kernels.prepare_q) continue;
+        if (row.op != KernelOp::kPrepareQ || row.dtype != dtype ||
+            row.prepare_q != kernels.prepare_q)
+          continue;
         EXPECT_THAT(std::string(row.name), EndsWith(folder));
       }
     }

@@ -1,9 +1,11 @@
-// Row lists of the instruction sets, concatenated by kernel_table.cc. The lists live in rows_<isa>.cc, outside of the
-// folders that get instruction-set flags: everything but the kernels themselves runs on every CPU.
+// Row lists of the instruction sets, concatenated by kernel_table.cc. The lists live in
+// rows_<isa>.cc, outside of the folders that get instruction-set flags: everything but the kernels
+// themselves runs on every CPU.
 //
-// Each folder kernels/<isa> declares its kernels in kernels/<isa>/kernels.h under the same names: PrepareQ, Qk, Pv and
-// Encode followed by the format (F32, F16, Bf16, Int8, Fp8E4m3, Fp8E5m2, Int4, Int4Asym), Softmax and ToHalf.
-// A folder that is not compiled in (TURBOQUANT_HAVE_<ISA> undefined) has an empty list.
+// Each folder kernels/<isa> declares its kernels in kernels/<isa>/kernels.h under the same names:
+// PrepareQ, Qk, Pv and Encode followed by the format (F32, F16, Bf16, Int8, Fp8E4m3, Fp8E5m2, Int4,
+// Int4Asym), Softmax and ToHalf. A folder that is not compiled in (TURBOQUANT_HAVE_<ISA> undefined)
+// has an empty list.
 #ifndef TURBOQUANT_KERNELS_ROWS_H_
 #define TURBOQUANT_KERNELS_ROWS_H_
 

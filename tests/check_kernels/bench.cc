@@ -1,6 +1,6 @@
-// Timing, in CPU time of this thread, so that a busy machine disturbs less. Every figure is the best of several repetitions;
-// "cached" walks over tiles that stay in L2, "stream" over more memory than any cache holds, with the same place of the next
-// block prefetched.
+// Timing, in CPU time of this thread, so that a busy machine disturbs less. Every figure is the
+// best of several repetitions; "cached" walks over tiles that stay in L2, "stream" over more memory
+// than any cache holds, with the same place of the next block prefetched.
 #include <fmt/format.h>
 
 #include <time.h>
@@ -46,18 +46,28 @@ double TimeTiles(int num_tiles, const std::function<void(int)>& call) {
 class Blocks {
  public:
   Blocks(KvCacheDtype dtype, int head_dim)
-      : spec_{.k = Side(dtype), .v = Side(dtype), .num_kv_heads = 1, .head_dim = head_dim, .block_size = kTokens},
+      : spec_{.k = Side(dtype),
+              .v = Side(dtype),
+              .num_kv_heads = 1,
+              .head_dim = head_dim,
+              .block_size = kTokens},
         layout_(spec_),
         memory_(kStreamingBytes) {
     Rng rng(1);
-    FillCodes(dtype, {KvSide::kKey, kTokens, head_dim}, DataKind::kGaussian, rng, memory_.data() + layout_.k_lines);
-    FillCodes(dtype, {KvSide::kValue, kTokens, head_dim}, DataKind::kGaussian, rng, memory_.data() + layout_.v_lines);
-    for (size_t i = 0; i < layout_.k_lines / 2; ++i) reinterpret_cast<uint16_t*>(memory_.data())[i] = 0x2400;  // 2^-6
-    for (int b = 1; b < count(true); ++b) std::memcpy(memory_.data() + bytes() * static_cast<size_t>(b), memory_.data(), bytes());
+    FillCodes(dtype, {KvSide::kKey, kTokens, head_dim}, DataKind::kGaussian, rng,
+              memory_.data() + layout_.k_lines);
+    FillCodes(dtype, {KvSide::kValue, kTokens, head_dim}, DataKind::kGaussian, rng,
+              memory_.data() + layout_.v_lines);
+    for (size_t i = 0; i < layout_.k_lines / 2; ++i)
+      reinterpret_cast<uint16_t*>(memory_.data())[i] = 0x2400;  // 2^-6
+    for (int b = 1; b < count(true); ++b)
+      std::memcpy(memory_.data() + bytes() * static_cast<size_t>(b), memory_.data(), bytes());
   }
 
   size_t bytes() const { return layout_.bytes_per_head; }
-  int count(bool streaming) const { return static_cast<int>((streaming ? kStreamingBytes : kCachedBytes) / bytes()); }
+  int count(bool streaming) const {
+    return static_cast<int>((streaming ? kStreamingBytes : kCachedBytes) / bytes());
+  }
   const uint8_t* at(int block, bool streaming) const {
     return memory_.data() + bytes() * static_cast<size_t>(block % count(streaming));
   }
@@ -70,7 +80,8 @@ class Blocks {
  private:
   static KvSideSpec Side(KvCacheDtype dtype) {
     const bool dynamic = IsInteger(dtype);
-    return {.dtype = dtype, .granularity = dynamic ? ScaleGranularity::kPerTokenHead : ScaleGranularity::kNone};
+    return {.dtype = dtype,
+            .granularity = dynamic ? ScaleGranularity::kPerTokenHead : ScaleGranularity::kNone};
   }
   KvCacheSpec spec_;
   KvBlockLayout layout_;
@@ -160,13 +171,15 @@ class Tile {
 };
 
 void PrintHeader() {
-  fmt::print("{:<28} {:>5} {:>5} {:>10} {:>8} {:>8} {:>10} {:>8}\n", "row (64 tokens)", "dim", "rows", "cached ns", "GB/s",
-             "GMAC/s", "stream ns", "GB/s");
+  fmt::print("{:<28} {:>5} {:>5} {:>10} {:>8} {:>8} {:>10} {:>8}\n", "row (64 tokens)", "dim",
+             "rows", "cached ns", "GB/s", "GMAC/s", "stream ns", "GB/s");
 }
 
 // bytes, macs: per call. Nothing streams where stream_ns is 0.
-void PrintLine(std::string_view name, int head_dim, int rows, double bytes, double macs, double cached_ns, double stream_ns) {
-  fmt::print("{:<28} {:>5} {:>5} {:>10.1f} {:>8.2f} {:>8.1f}", name, head_dim, rows, cached_ns, bytes / cached_ns, macs / cached_ns);
+void PrintLine(std::string_view name, int head_dim, int rows, double bytes, double macs,
+               double cached_ns, double stream_ns) {
+  fmt::print("{:<28} {:>5} {:>5} {:>10.1f} {:>8.2f} {:>8.1f}", name, head_dim, rows, cached_ns,
+             bytes / cached_ns, macs / cached_ns);
   if (stream_ns > 0) fmt::print(" {:>10.1f} {:>8.2f}", stream_ns, bytes / stream_ns);
   fmt::print("\n");
   std::fflush(stdout);
@@ -177,7 +190,9 @@ void BenchProduct(const KernelRow& row, const Blocks& blocks, int head_dim, int 
   const bool qk = row.op == KernelOp::kQk;
   if (qk) tile.Prepare(PartnerRow(row).prepare_q);
   const auto time = [&](bool streaming) {
-    return TimeTiles(blocks.count(streaming), [&](int i) { qk ? tile.Qk(row.qk, i, streaming) : tile.Pv(row.pv, i, streaming); });
+    return TimeTiles(blocks.count(streaming), [&](int i) {
+      qk ? tile.Qk(row.qk, i, streaming) : tile.Pv(row.pv, i, streaming);
+    });
   };
   const double macs = static_cast<double>(num_rows) * kTokens * head_dim;
   const double bytes = static_cast<double>(kTokens * head_dim) * CodeBits(row.dtype) / 8;
@@ -198,15 +213,16 @@ void BenchEncode(const KernelRow& row, const Blocks& blocks, int head_dim) {
   std::vector<uint16_t> scales(kTokens), zero_points(kTokens);
   const bool dynamic = blocks.Scales(lines.data(), 0, false) != nullptr;
   for (KvSide side : {KvSide::kKey, KvSide::kValue}) {
-    const EncodeArgs args = {
-        .shape = {side, kTokens, head_dim},
-        .spec = {.dtype = row.dtype, .granularity = dynamic ? ScaleGranularity::kPerTokenHead : ScaleGranularity::kNone},
-        .x = x.data(),
-        .static_scales = {},
-        .lines = lines.data(),
-        .scales = scales.data(),
-        .zero_points = zero_points.data(),
-        .end_codes = nullptr};
+    const EncodeArgs args = {.shape = {side, kTokens, head_dim},
+                             .spec = {.dtype = row.dtype,
+                                      .granularity = dynamic ? ScaleGranularity::kPerTokenHead
+                                                             : ScaleGranularity::kNone},
+                             .x = x.data(),
+                             .static_scales = {},
+                             .lines = lines.data(),
+                             .scales = scales.data(),
+                             .zero_points = zero_points.data(),
+                             .end_codes = nullptr};
     const double ns = TimeTiles(200, [&](int) { row.encode(args); });
     PrintLine(fmt::format("{} {}", row.name, side == KvSide::kKey ? "K" : "V"), head_dim, kTokens,
               static_cast<double>(x.size() * sizeof(float)), 0, ns, 0);
@@ -225,7 +241,8 @@ void BenchSoftmax(const KernelRow& row) {
 void BenchToHalf(const KernelRow& row) {
   std::vector<float> in(8192, 0.7f);
   std::vector<uint16_t> out(in.size());
-  const double ns = TimeTiles(200, [&](int) { row.to_half({.in = in.data(), .out = out.data(), .n = in.size()}); });
+  const double ns = TimeTiles(
+      200, [&](int) { row.to_half({.in = in.data(), .out = out.data(), .n = in.size()}); });
   PrintLine(row.name, 0, 1, static_cast<double>(in.size() * sizeof(float)), 0, ns, 0);
 }
 
@@ -250,7 +267,8 @@ void BenchRow(const KernelRow& row) {
 
 // QK, softmax and PV of every block in turn, as attention runs them; bytes of whole blocks.
 void BenchAttention(const KernelTable& table, KvCacheDtype dtype, const Options& options) {
-  const std::string name = fmt::format("attention/{}/{}", turboquant::Name(dtype), turboquant::Name(table.isa));
+  const std::string name =
+      fmt::format("attention/{}/{}", turboquant::Name(dtype), turboquant::Name(table.isa));
   if (name.find(options.filter) == std::string::npos) return;
   const FormatKernels& kernels = table.of(dtype);
   for (int head_dim : kHeadDims) {
@@ -266,7 +284,8 @@ void BenchAttention(const KernelTable& table, KvCacheDtype dtype, const Options&
         });
       };
       const double macs = 2.0 * num_rows * kTokens * head_dim;
-      PrintLine(name, head_dim, num_rows, static_cast<double>(blocks.bytes()), macs, time(false), time(true));
+      PrintLine(name, head_dim, num_rows, static_cast<double>(blocks.bytes()), macs, time(false),
+                time(true));
     }
   }
 }
@@ -295,8 +314,9 @@ void BenchRead() {
     }
     for (uint64_t sum : sums) sink = sink + sum;
   });
-  fmt::print("plain read of {} MiB: {:.2f} GB/s; dependent additions: {:.2f} per ns (the clock, in GHz)\n", kStreamingBytes >> 20,
-             kStreamingBytes / ns, AdditionsPerNs());
+  fmt::print(
+      "plain read of {} MiB: {:.2f} GB/s; dependent additions: {:.2f} per ns (the clock, in GHz)\n",
+      kStreamingBytes >> 20, kStreamingBytes / ns, AdditionsPerNs());
 }
 
 }  // namespace
@@ -311,7 +331,8 @@ void RunBench(const Options& options) {
     if (chosen && cpu.Contains(row.requires_features)) BenchRow(row);
   }
   for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa > BestIsa(cpu) || (!options.isa.empty() && options.isa != turboquant::Name(isa))) continue;
+    if (isa > BestIsa(cpu) || (!options.isa.empty() && options.isa != turboquant::Name(isa)))
+      continue;
     const KernelTable table = MakeKernelTable(isa, cpu);
     for (KvCacheDtype dtype : kAllKvCacheDtypes) BenchAttention(table, dtype, options);
   }

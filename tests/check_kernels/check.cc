@@ -17,7 +17,9 @@ constexpr std::array kRows = {1, 2, 3, 4, 5, 7, 8, 9, 16, 32};
 constexpr std::array kGroupSizes = {16, 32, 64, 128};
 constexpr size_t kMaxStride = 256;
 
-bool SameFeatures(const CpuFeatures& a, const CpuFeatures& b) { return a.Contains(b) && b.Contains(a); }
+bool SameFeatures(const CpuFeatures& a, const CpuFeatures& b) {
+  return a.Contains(b) && b.Contains(a);
+}
 
 // Scale groups of a head: the whole head without and with scales in the block, then groups.
 std::vector<std::pair<int, bool>> GroupChoices(KvCacheDtype dtype, int head_dim) {
@@ -40,7 +42,8 @@ bool RowCheck::Begin(const std::string& shape) {
   if (options_.quick && Rng(case_seed()).Next() % kQuickStep != 0) return false;
   ++num_cases_;
   shape_ = shape;
-  SetCrashContext(fmt::format("{} case {} seed {}: {}", row_.name, case_index_, options_.seed, shape));
+  SetCrashContext(
+      fmt::format("{} case {} seed {}: {}", row_.name, case_index_, options_.seed, shape));
   return true;
 }
 
@@ -51,24 +54,27 @@ uint64_t RowCheck::case_seed() const {
 void RowCheck::Fail(const std::string& what) {
   if (failed_) return;
   failed_ = true;
-  fmt::print(stderr, "FAILED: {} case {} seed {}: {}: {}\n", row_.name, case_index_, options_.seed, shape_, what);
+  fmt::print(stderr, "FAILED: {} case {} seed {}: {}: {}\n", row_.name, case_index_, options_.seed,
+             shape_, what);
 }
 
 bool RowCheck::ExpectNear(double actual, double expected, double bound, const std::string& where) {
   if (std::isnan(expected) && std::isnan(actual)) return true;
   if (actual == expected) return true;
   if (std::isfinite(actual) && std::fabs(actual - expected) <= bound) return true;
-  Fail(fmt::format("{}: expected {:.9g}, is {:.9g}, difference {:.3g}, bound {:.3g}", where, expected, actual,
-                   std::fabs(actual - expected), bound));
+  Fail(fmt::format("{}: expected {:.9g}, is {:.9g}, difference {:.3g}, bound {:.3g}", where,
+                   expected, actual, std::fabs(actual - expected), bound));
   return false;
 }
 
-bool RowCheck::ExpectBytes(const void* actual, const void* expected, size_t bytes, const std::string& where) {
+bool RowCheck::ExpectBytes(const void* actual, const void* expected, size_t bytes,
+                           const std::string& where) {
   const auto* a = static_cast<const uint8_t*>(actual);
   const auto* e = static_cast<const uint8_t*>(expected);
   for (size_t i = 0; i < bytes; ++i) {
     if (a[i] == e[i]) continue;
-    Fail(fmt::format("{}: byte {} of {}: expected {:#04x}, is {:#04x}", where, i, bytes, e[i], a[i]));
+    Fail(fmt::format("{}: byte {} of {}: expected {:#04x}, is {:#04x}", where, i, bytes, e[i],
+                     a[i]));
     return false;
   }
   return true;
@@ -81,8 +87,10 @@ bool RowCheck::ExpectGuards(const GuardedBuffer& buffer, const char* name) {
 }
 
 std::string TileCase::ToString() const {
-  return fmt::format("head_dim {} tokens {} rows {} group_size {} scales {} prefetch {} codes {} rows {}", head_dim,
-                     num_tokens, num_rows, group_size, scales, prefetch, check::Name(codes), check::Name(rows));
+  return fmt::format(
+      "head_dim {} tokens {} rows {} group_size {} scales {} prefetch {} codes {} rows {}",
+      head_dim, num_tokens, num_rows, group_size, scales, prefetch, check::Name(codes),
+      check::Name(rows));
 }
 
 void ForTileCases(KvCacheDtype dtype, const std::function<void(const TileCase&)>& body) {
@@ -93,7 +101,8 @@ void ForTileCases(KvCacheDtype dtype, const std::function<void(const TileCase&)>
         for (const auto& [group_size, scales] : GroupChoices(dtype, head_dim)) {
           ++kind;
           const DataKind codes = kAllDataKinds[kind % kAllDataKinds.size()];
-          const DataKind row_kind = kAllDataKinds[kind / kAllDataKinds.size() % kAllDataKinds.size()];
+          const DataKind row_kind =
+              kAllDataKinds[kind / kAllDataKinds.size() % kAllDataKinds.size()];
           body({dtype, head_dim, tokens, rows, group_size, scales, kind % 3 == 0, codes, row_kind});
         }
       }
@@ -106,10 +115,13 @@ double TileScales::Scale(int group, int token) const {
 }
 
 double TileScales::ZeroPoint(int group, int token) const {
-  return zero_points == nullptr ? 0 : static_cast<double>(HalfToFloat(zero_points[group * stride + token]));
+  return zero_points == nullptr
+             ? 0
+             : static_cast<double>(HalfToFloat(zero_points[group * stride + token]));
 }
 
-ScaleBuffers::ScaleBuffers() : scales_(2 * kMaxGroups * kMaxStride), zero_points_(2 * kMaxGroups * kMaxStride) {}
+ScaleBuffers::ScaleBuffers()
+    : scales_(2 * kMaxGroups * kMaxStride), zero_points_(2 * kMaxGroups * kMaxStride) {}
 
 TileScales ScaleBuffers::Fill(const TileCase& c, bool one_power_of_two, Rng& rng) {
   TileScales tile;

@@ -24,8 +24,8 @@ struct Options {
   bool bench = false;
 };
 
-// One row of the table under test. The first failure of a row is printed, with everything needed to repeat it; the rest of
-// the row is then left out.
+// One row of the table under test. The first failure of a row is printed, with everything needed to
+// repeat it; the rest of the row is then left out.
 class RowCheck {
  public:
   RowCheck(const KernelRow& row, const Options& options) : row_(row), options_(options) {}
@@ -33,15 +33,16 @@ class RowCheck {
   bool failed() const { return failed_; }
   int64_t num_cases() const { return num_cases_; }
 
-  // Starts a case; false if the quick setting leaves it out or the row has failed. Cases are numbered in order, so that
-  // the seed of each is the same whatever is left out.
+  // Starts a case; false if the quick setting leaves it out or the row has failed. Cases are
+  // numbered in order, so that the seed of each is the same whatever is left out.
   bool Begin(const std::string& shape);
   uint64_t case_seed() const;
 
   void Fail(const std::string& what);
   // |actual - expected| <= bound; NaN only where NaN is expected, infinities equal.
   bool ExpectNear(double actual, double expected, double bound, const std::string& where);
-  bool ExpectBytes(const void* actual, const void* expected, size_t bytes, const std::string& where);
+  bool ExpectBytes(const void* actual, const void* expected, size_t bytes,
+                   const std::string& where);
   bool ExpectGuards(const GuardedBuffer& buffer, const char* name);
 
  private:
@@ -57,8 +58,8 @@ class RowCheck {
 struct TileCase {
   KvCacheDtype dtype;
   int head_dim, num_tokens, num_rows;
-  int group_size;      // channels per scale
-  bool scales;         // there are scales in the block
+  int group_size;  // channels per scale
+  bool scales;     // there are scales in the block
   bool prefetch;
   DataKind codes, rows;  // rows: of q or p
   std::string ToString() const;
@@ -66,8 +67,8 @@ struct TileCase {
 // Every head size x tokens x rows x granularity, with kinds of data that go round.
 void ForTileCases(KvCacheDtype dtype, const std::function<void(const TileCase&)>& body);
 
-// f16 scales [num_groups][stride] with the last group cut off after num_tokens. one_power_of_two: all are the same power of
-// two and zero points are 0, so that scaling is exact.
+// f16 scales [num_groups][stride] with the last group cut off after num_tokens. one_power_of_two:
+// all are the same power of two and zero points are 0, so that scaling is exact.
 struct TileScales {
   const uint16_t* scales = nullptr;
   const uint16_t* zero_points = nullptr;
@@ -91,7 +92,8 @@ void CheckPv(RowCheck& check);
 void CheckEncode(RowCheck& check);
 void CheckToHalf(RowCheck& check);
 
-// The row of the same folder that makes queries for a QK row, and the QK row that takes what a prepare_q row makes.
+// The row of the same folder that makes queries for a QK row, and the QK row that takes what a
+// prepare_q row makes.
 const KernelRow& PartnerRow(const KernelRow& row);
 
 // Times every row that this CPU runs, and whole attention tiles per format.

@@ -1,4 +1,5 @@
-// encode against codec's EncodeTile, bit for bit: lines, scales, zero points and the count of end codes.
+// encode against codec's EncodeTile, bit for bit: lines, scales, zero points and the count of end
+// codes.
 #include <fmt/format.h>
 
 #include <bit>
@@ -29,24 +30,30 @@ std::vector<KvSideSpec> Specs(KvCacheDtype dtype, int head_dim) {
   if (!scaled || fp8) specs.push_back({.dtype = dtype, .granularity = G::kNone});
   if (!scaled) return specs;
   if (dtype != KvCacheDtype::kInt4Asym) {
-    for (G g : {G::kPerTensor, G::kPerHead, G::kPerChannel}) specs.push_back({.dtype = dtype, .granularity = g});
+    for (G g : {G::kPerTensor, G::kPerHead, G::kPerChannel})
+      specs.push_back({.dtype = dtype, .granularity = g});
   }
   specs.push_back({.dtype = dtype, .granularity = G::kPerTokenHead});
   for (int group : kGroupSizes) {
-    if (head_dim % group == 0) specs.push_back({.dtype = dtype, .granularity = G::kPerGroup, .group_size = group});
+    if (head_dim % group == 0)
+      specs.push_back({.dtype = dtype, .granularity = G::kPerGroup, .group_size = group});
   }
   return specs;
 }
 
-// kTies: multiples of 1/2, and for FP8 of 1/16, so that rounding meets halves. kWild: NaN and infinities among the
-// rest. kAnyBits: every bit pattern.
+// kTies: multiples of 1/2, and for FP8 of 1/16, so that rounding meets halves. kWild: NaN and
+// infinities among the rest. kAnyBits: every bit pattern.
 float Value(ValueKind kind, DataKind base, int channel, Rng& rng) {
   const double v = Draw(base, channel, rng);
   switch (kind) {
-    case ValueKind::kPlain: return static_cast<float>(v * 4);
-    case ValueKind::kTies: return static_cast<float>(std::rint(v * 256) / (rng.Below(2) == 0 ? 2 : 16));
-    case ValueKind::kTiny: return static_cast<float>(v * 1e-7);  // scales become subnormal or 0
-    case ValueKind::kHuge: return static_cast<float>(v * 3e38);  // scales are clamped to 65504
+    case ValueKind::kPlain:
+      return static_cast<float>(v * 4);
+    case ValueKind::kTies:
+      return static_cast<float>(std::rint(v * 256) / (rng.Below(2) == 0 ? 2 : 16));
+    case ValueKind::kTiny:
+      return static_cast<float>(v * 1e-7);  // scales become subnormal or 0
+    case ValueKind::kHuge:
+      return static_cast<float>(v * 3e38);  // scales are clamped to 65504
     case ValueKind::kWild: {
       const int odd = rng.Below(24);
       if (odd == 0) return std::numeric_limits<float>::quiet_NaN();
@@ -55,7 +62,8 @@ float Value(ValueKind kind, DataKind base, int channel, Rng& rng) {
       if (odd == 3) return -0.0f;
       return static_cast<float>(v);
     }
-    case ValueKind::kAnyBits: return std::bit_cast<float>(static_cast<uint32_t>(rng.Next()));
+    case ValueKind::kAnyBits:
+      return std::bit_cast<float>(static_cast<uint32_t>(rng.Next()));
   }
   return 0;
 }
@@ -84,29 +92,38 @@ class EncodeBench {
     for (const auto* buffer : {&lines_, &scales_, &zero_points_}) {
       if (!check_.ExpectGuards(*buffer, "lines, scales or zero points")) return;
     }
-    check_.ExpectBytes(actual.scales.data(), expected.scales.data(), expected.scales.size() * 2, "scales");
-    check_.ExpectBytes(actual.zero_points.data(), expected.zero_points.data(), expected.zero_points.size() * 2, "zero points");
+    check_.ExpectBytes(actual.scales.data(), expected.scales.data(), expected.scales.size() * 2,
+                       "scales");
+    check_.ExpectBytes(actual.zero_points.data(), expected.zero_points.data(),
+                       expected.zero_points.size() * 2, "zero points");
     CompareLines(spec, shape, actual, expected);
-    check_.ExpectNear(static_cast<double>(actual.end_codes), static_cast<double>(expected.end_codes), 0, "end codes");
+    check_.ExpectNear(static_cast<double>(actual.end_codes),
+                      static_cast<double>(expected.end_codes), 0, "end codes");
   }
 
  private:
-  void MakeInput(const KvSideSpec& spec, const TileShape& shape, ValueKind kind, DataKind base, Rng& rng) {
-    const size_t count = static_cast<size_t>(shape.num_tokens) * static_cast<size_t>(shape.head_dim);
+  void MakeInput(const KvSideSpec& spec, const TileShape& shape, ValueKind kind, DataKind base,
+                 Rng& rng) {
+    const size_t count =
+        static_cast<size_t>(shape.num_tokens) * static_cast<size_t>(shape.head_dim);
     float* x = x_.PlaceArray<float>(count, static_cast<size_t>(rng.Below(2) * rng.Below(16)));
-    for (size_t i = 0; i < count; ++i) x[i] = Value(kind, base, static_cast<int>(i) % shape.head_dim, rng);
+    for (size_t i = 0; i < count; ++i)
+      x[i] = Value(kind, base, static_cast<int>(i) % shape.head_dim, rng);
     float* channels = channels_.PlaceArray<float>(static_cast<size_t>(shape.head_dim));
     for (int c = 0; c < shape.head_dim; ++c) {
-      channels[c] = std::array{1.0f, 0.0f, static_cast<float>(rng.Uniform()), 0x1p-5f}[static_cast<size_t>(rng.Below(4))];
+      channels[c] = std::array{1.0f, 0.0f, static_cast<float>(rng.Uniform()),
+                               0x1p-5f}[static_cast<size_t>(rng.Below(4))];
     }
     x_begin_ = x;
-    static_scales_ = {.head = static_cast<float>(0.001 + rng.Uniform() / 8),
-                      .channels = spec.granularity == ScaleGranularity::kPerChannel ? channels : nullptr};
+    static_scales_ = {
+        .head = static_cast<float>(0.001 + rng.Uniform() / 8),
+        .channels = spec.granularity == ScaleGranularity::kPerChannel ? channels : nullptr};
   }
 
   Output Encode(const KvSideSpec& spec, const TileShape& shape, EncodeFn encode) {
     const size_t line_bytes = LineBytes(spec.dtype, shape);
-    const size_t num_scales = static_cast<size_t>(spec.ScalesPerToken(shape.head_dim) * shape.num_tokens);
+    const size_t num_scales =
+        static_cast<size_t>(spec.ScalesPerToken(shape.head_dim) * shape.num_tokens);
     const size_t num_zero_points = spec.HasZeroPoint() ? num_scales : 0;
     uint8_t* lines = lines_.Place(line_bytes, 0);
     auto* scales = scales_.PlaceArray<uint16_t>(num_scales);
@@ -126,15 +143,17 @@ class EncodeBench {
     return out;
   }
 
-  void CompareLines(const KvSideSpec& spec, const TileShape& shape, const Output& actual, const Output& expected) {
+  void CompareLines(const KvSideSpec& spec, const TileShape& shape, const Output& actual,
+                    const Output& expected) {
     if (actual.lines == expected.lines) return;
     for (int t = 0; t < shape.num_tokens; ++t) {
       for (int c = 0; c < shape.head_dim; ++c) {
         const CodeAddress at = AddressOf(spec.dtype, shape, t, c);
         const size_t bytes = static_cast<size_t>(std::max(CodeBits(spec.dtype) / 8, 1));
         const auto x = static_cast<double>(x_begin_[static_cast<size_t>(t * shape.head_dim + c)]);
-        if (!check_.ExpectBytes(&actual.lines[at.byte], &expected.lines[at.byte], bytes,
-                                fmt::format("token {} channel {} x {:.9g} (line byte {})", t, c, x, at.byte))) {
+        if (!check_.ExpectBytes(
+                &actual.lines[at.byte], &expected.lines[at.byte], bytes,
+                fmt::format("token {} channel {} x {:.9g} (line byte {})", t, c, x, at.byte))) {
           return;
         }
       }
@@ -161,9 +180,10 @@ void CheckEncode(RowCheck& check) {
             const auto value_kind = kValueKinds[kind % kValueKinds.size()];
             const auto base = kAllDataKinds[kind / kValueKinds.size() % kAllDataKinds.size()];
             const bool key = side == KvSide::kKey;
-            if (!check.Begin(fmt::format("{} head_dim {} tokens {} granularity {} group_size {} values {} of {}",
-                                         key ? "K" : "V", head_dim, num_tokens, turboquant::Name(spec.granularity),
-                                         spec.group_size, static_cast<int>(value_kind), Name(base)))) {
+            if (!check.Begin(fmt::format(
+                    "{} head_dim {} tokens {} granularity {} group_size {} values {} of {}",
+                    key ? "K" : "V", head_dim, num_tokens, turboquant::Name(spec.granularity),
+                    spec.group_size, static_cast<int>(value_kind), Name(base)))) {
               continue;
             }
             bench.Run(spec, {side, num_tokens, head_dim}, value_kind, base);

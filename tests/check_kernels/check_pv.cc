@@ -84,12 +84,24 @@ void FillRows(PvBench& bench, const TileCase& c, Rng& rng, std::vector<float>& o
     for (int t = 0; t < c.num_tokens; ++t) {
       double p = 0;
       switch (kind) {
-        case RowKind::kSoftmax: p = std::exp(-3 * std::fabs(rng.Gaussian())); break;
-        case RowKind::kOneHot: p = t == hot ? 1 : 0; break;
-        case RowKind::kZero: p = 0; break;
-        case RowKind::kTiny: p = rng.Uniform() * 1e-36; break;
-        case RowKind::kFlat: p = 1; break;
-        case RowKind::kLarge: p = rng.Uniform() * 2980; break;
+        case RowKind::kSoftmax:
+          p = std::exp(-3 * std::fabs(rng.Gaussian()));
+          break;
+        case RowKind::kOneHot:
+          p = t == hot ? 1 : 0;
+          break;
+        case RowKind::kZero:
+          p = 0;
+          break;
+        case RowKind::kTiny:
+          p = rng.Uniform() * 1e-36;
+          break;
+        case RowKind::kFlat:
+          p = 1;
+          break;
+        case RowKind::kLarge:
+          p = rng.Uniform() * 2980;
+          break;
       }
       bench.p[r * kMaxTileTokens + t] = static_cast<float>(p);
     }
@@ -104,11 +116,13 @@ struct OracleP {
   double zero_points = 0;  // sum of code * zero point
   double zero_points_magnitude = 0;
 
-  OracleP(const PvBench& bench, const TileCase& c, int row, int group) : values(static_cast<size_t>(c.num_tokens)) {
+  OracleP(const PvBench& bench, const TileCase& c, int row, int group)
+      : values(static_cast<size_t>(c.num_tokens)) {
     float max = 0;
     std::vector<float> pv(values.size());
     for (int t = 0; t < c.num_tokens; ++t) {
-      const float p = bench.p[row * kMaxTileTokens + t] * static_cast<float>(bench.tile_scales.Scale(group, t));
+      const float p =
+          bench.p[row * kMaxTileTokens + t] * static_cast<float>(bench.tile_scales.Scale(group, t));
       pv[static_cast<size_t>(t)] = p;
       max = std::max(max, p);
     }
@@ -126,12 +140,15 @@ struct OracleP {
 };
 
 // out * rescale + (acc - zero points) * step. Bounds, u = 2^-24:
-//   int8, int4: acc <= 255 * 127 * 64 < 2^24 is exact and so is its conversion; into an empty out the product with step is
-//     the only rounding, the same everywhere: equal bits. Otherwise 3 u (|out rescale| + |acc step|).
-//   int4_asym: the sum of n zero point terms rounds too: (n + 4) u (|acc| + sum |code zp|) step in addition
-//   floats: any order of n products: (n + 3) u sum |p v|
-//   vdpbf16ps: 2^-8 sum |p v| and 2^-126 sum (|p| + |v| + 1) in addition
-void CheckOut(RowCheck& check, const PvBench& bench, const TileCase& c, const float* out, const std::vector<float>& out0) {
+//   int8, int4: acc <= 255 * 127 * 64 < 2^24 is exact and so is its conversion; into an empty out
+//   the product with step is
+//     the only rounding, the same everywhere: equal bits. Otherwise 3 u (|out rescale| + |acc
+//     step|).
+//   int4_asym: the sum of n zero point terms rounds too: (n + 4) u (|acc| + sum |code zp|) step in
+//   addition floats: any order of n products: (n + 3) u sum |p v| vdpbf16ps: 2^-8 sum |p v| and
+//   2^-126 sum (|p| + |v| + 1) in addition
+void CheckOut(RowCheck& check, const PvBench& bench, const TileCase& c, const float* out,
+              const std::vector<float>& out0) {
   const double n = c.num_tokens;
   const bool bf16_products = HasBf16Products(check.row());
   std::vector<double> v(static_cast<size_t>(c.num_tokens));
@@ -141,7 +158,8 @@ void CheckOut(RowCheck& check, const PvBench& bench, const TileCase& c, const fl
       p.clear();
       for (int r = 0; r < c.num_rows; ++r) p.emplace_back(bench, c, r, i / c.group_size);
     }
-    for (int t = 0; t < c.num_tokens; ++t) v[static_cast<size_t>(t)] = ReadCode(c.dtype, bench.shape(), bench.lines, t, i);
+    for (int t = 0; t < c.num_tokens; ++t)
+      v[static_cast<size_t>(t)] = ReadCode(c.dtype, bench.shape(), bench.lines, t, i);
     for (int r = 0; r < c.num_rows; ++r) {
       const OracleP& row = p[static_cast<size_t>(r)];
       double acc = 0, absolute = 0, flushed = 0;
@@ -164,7 +182,8 @@ void CheckOut(RowCheck& check, const PvBench& bench, const TileCase& c, const fl
         bound = 0;
       }
       const double actual = static_cast<double>(out[at]);
-      if (!check.ExpectNear(actual, expected, bound, fmt::format("row {} channel {}", r, i))) return;
+      if (!check.ExpectNear(actual, expected, bound, fmt::format("row {} channel {}", r, i)))
+        return;
     }
   }
 }
@@ -187,7 +206,8 @@ void CheckPv(RowCheck& check) {
     for (int r = 0; r < c.num_rows && !check.failed(); ++r) {
       const size_t at = static_cast<size_t>(r) * head_dim;
       const float* alone = bench.Run(r, 1, !c.prefetch, out0.data() + at);
-      check.ExpectBytes(alone, out.data() + at, head_dim * sizeof(float), fmt::format("row {} alone", r));
+      check.ExpectBytes(alone, out.data() + at, head_dim * sizeof(float),
+                        fmt::format("row {} alone", r));
     }
   });
 }

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kMaxLineBytes = size_t{kMaxTileTokens} * kMaxHeadDim * 4;
 
-// vdpbf16ps rows: q is split into two bf16 terms, |q - hi - lo| <= 2^-16 |q|, and subnormal factors, products and sums count
-// as 0.
+// vdpbf16ps rows: q is split into two bf16 terms, |q - hi - lo| <= 2^-16 |q|, and subnormal
+// factors, products and sums count as 0.
 bool HasBf16Products(const KernelRow& row) {
   return row.requires_features.avx512_bf16 && row.dtype == KvCacheDtype::kBf16;
 }
@@ -39,17 +39,20 @@ class QkBench {
     tile_scales = scale_buffers_.Fill(c, one_power_of_two, rng);
     q_stride = static_cast<size_t>(c.head_dim) + (rng.Below(2) == 0 ? 0 : 5);
     const size_t slack = static_cast<size_t>(rng.Below(2) * rng.Below(16));
-    q = q_.PlaceArray<float>(q_stride * static_cast<size_t>(c.num_rows - 1) + static_cast<size_t>(c.head_dim), slack);
+    q = q_.PlaceArray<float>(
+        q_stride * static_cast<size_t>(c.num_rows - 1) + static_cast<size_t>(c.head_dim), slack);
     channel_scales = nullptr;
     if (rng.Below(2) == 0) {
       channel_scales = channel_scales_.PlaceArray<float>(static_cast<size_t>(c.head_dim), slack);
-      for (int i = 0; i < c.head_dim; ++i) channel_scales[i] = static_cast<float>(0.1 + rng.Uniform());
+      for (int i = 0; i < c.head_dim; ++i)
+        channel_scales[i] = static_cast<float>(0.1 + rng.Uniform());
     }
     scale = static_cast<float>(1 / std::sqrt(c.head_dim));
     score_slack = slack;
   }
 
-  // Prepares rows [first_row, first_row + num_rows) of q and multiplies them; scores [num_rows][kMaxTileTokens].
+  // Prepares rows [first_row, first_row + num_rows) of q and multiplies them; scores
+  // [num_rows][kMaxTileTokens].
   float* Run(int first_row, int num_rows, bool prefetch) {
     const size_t row_bytes = PreparedQBytes(case_.head_dim, case_.group_size);
     uint8_t* prepared = prepared_.Place(static_cast<size_t>(num_rows) * row_bytes, 0);
@@ -61,7 +64,8 @@ class QkBench {
                         .scale = scale,
                         .channel_scales = channel_scales,
                         .out = prepared});
-    float* scores = scores_.PlaceArray<float>(static_cast<size_t>(num_rows) * kMaxTileTokens, score_slack);
+    float* scores =
+        scores_.PlaceArray<float>(static_cast<size_t>(num_rows) * kMaxTileTokens, score_slack);
     qk_.qk({.q = prepared,
             .k = lines,
             .scales = tile_scales.scales,
@@ -77,11 +81,13 @@ class QkBench {
   }
 
   bool GuardsIntact(RowCheck& check) const {
-    return check.ExpectGuards(prepared_, "prepared queries") && check.ExpectGuards(scores_, "scores");
+    return check.ExpectGuards(prepared_, "prepared queries") &&
+           check.ExpectGuards(scores_, "scores");
   }
 
   float Folded(int row, int channel) const {
-    const float scaled = q[static_cast<size_t>(row) * q_stride + static_cast<size_t>(channel)] * scale;
+    const float scaled =
+        q[static_cast<size_t>(row) * q_stride + static_cast<size_t>(channel)] * scale;
     return channel_scales == nullptr ? scaled : scaled * channel_scales[channel];
   }
   const TileShape& shape() const { return shape_; }
@@ -106,7 +112,8 @@ class QkBench {
 struct OracleQ {
   double scale = 1;
   std::vector<double> values;  // integer formats: codes; else q'
-  OracleQ(const QkBench& bench, const TileCase& c, int row) : values(static_cast<size_t>(c.head_dim)) {
+  OracleQ(const QkBench& bench, const TileCase& c, int row)
+      : values(static_cast<size_t>(c.head_dim)) {
     float max = 0;
     bool finite = true;
     for (int i = 0; i < c.head_dim; ++i) {
@@ -116,9 +123,12 @@ struct OracleQ {
       values[static_cast<size_t>(i)] = static_cast<double>(value);
     }
     if (!IsInteger(c.dtype)) return;
-    const float sq = !finite ? std::numeric_limits<float>::quiet_NaN() : max < kTinyMax ? 0.0f : max / 32512.0f;
+    const float sq = !finite          ? std::numeric_limits<float>::quiet_NaN()
+                     : max < kTinyMax ? 0.0f
+                                      : max / 32512.0f;
     scale = static_cast<double>(sq);
-    for (double& value : values) value = sq > 0 ? static_cast<double>(std::rint(static_cast<float>(value) / sq)) : 0;
+    for (double& value : values)
+      value = sq > 0 ? static_cast<double>(std::rint(static_cast<float>(value) / sq)) : 0;
   }
 };
 
@@ -127,12 +137,13 @@ struct Expected {
 };
 
 // Score in exact arithmetic (double holds every integer sum here). Bounds, u = 2^-24:
-//   integers: the int32 sum is exact; its conversion, the zero point's product and difference, the scale, the sum over
+//   integers: the int32 sum is exact; its conversion, the zero point's product and difference, the
+//   scale, the sum over
 //     groups and sq round once each: (groups + 5) u sum_g (|acc_g| + |zp_g| |sum q|) scale_g sq
 //   floats: any order of a sum of n products: (n + 3) u sum |q' k| scale
 //   vdpbf16ps: 2^-16 sum |q' k| and 2^-126 sum (|q'| + 2 |k| + 2) in addition
-Expected OracleScore(const QkBench& bench, const TileCase& c, const OracleQ& q, const double* codes, int token,
-                     bool bf16_products) {
+Expected OracleScore(const QkBench& bench, const TileCase& c, const OracleQ& q, const double* codes,
+                     int token, bool bf16_products) {
   Expected e;
   double magnitude = 0, flushed = 0;
   const int groups = c.head_dim / c.group_size;
@@ -161,26 +172,30 @@ void CheckScores(RowCheck& check, const QkBench& bench, const TileCase& c, const
   for (int r = 0; r < c.num_rows; ++r) rows.emplace_back(bench, c, r);
   std::vector<double> codes(static_cast<size_t>(c.head_dim));
   for (int t = 0; t < c.num_tokens; ++t) {
-    for (int i = 0; i < c.head_dim; ++i) codes[static_cast<size_t>(i)] = ReadCode(c.dtype, bench.shape(), bench.lines, t, i);
+    for (int i = 0; i < c.head_dim; ++i)
+      codes[static_cast<size_t>(i)] = ReadCode(c.dtype, bench.shape(), bench.lines, t, i);
     for (int r = 0; r < c.num_rows; ++r) {
-      const Expected e = OracleScore(bench, c, rows[static_cast<size_t>(r)], codes.data(), t, bf16_products);
+      const Expected e =
+          OracleScore(bench, c, rows[static_cast<size_t>(r)], codes.data(), t, bf16_products);
       const double actual = static_cast<double>(scores[r * kMaxTileTokens + t]);
       if (!check.ExpectNear(actual, e.value, e.bound, fmt::format("row {} token {}", r, t))) return;
     }
   }
   for (int r = 0; r < c.num_rows; ++r) {
-    const std::vector<uint8_t> untouched(static_cast<size_t>(kMaxTileTokens - c.num_tokens) * 4, GuardedBuffer::kPattern);
-    check.ExpectBytes(scores + r * kMaxTileTokens + c.num_tokens, untouched.data(), untouched.size(),
-                      fmt::format("row {} beyond its tokens", r));
+    const std::vector<uint8_t> untouched(static_cast<size_t>(kMaxTileTokens - c.num_tokens) * 4,
+                                         GuardedBuffer::kPattern);
+    check.ExpectBytes(scores + r * kMaxTileTokens + c.num_tokens, untouched.data(),
+                      untouched.size(), fmt::format("row {} beyond its tokens", r));
   }
 }
 
 // Each row alone gives the same bits, with and without prefetch.
-void CheckRowsAlone(RowCheck& check, QkBench& bench, const TileCase& c, const std::vector<float>& scores) {
+void CheckRowsAlone(RowCheck& check, QkBench& bench, const TileCase& c,
+                    const std::vector<float>& scores) {
   for (int r = 0; r < c.num_rows && !check.failed(); ++r) {
     const float* alone = bench.Run(r, 1, !c.prefetch);
-    check.ExpectBytes(alone, scores.data() + r * kMaxTileTokens, static_cast<size_t>(c.num_tokens) * 4,
-                      fmt::format("row {} alone", r));
+    check.ExpectBytes(alone, scores.data() + r * kMaxTileTokens,
+                      static_cast<size_t>(c.num_tokens) * 4, fmt::format("row {} alone", r));
   }
 }
 
@@ -192,28 +207,34 @@ void FillQ(QkBench& bench, const TileCase& c, Rng& rng) {
       double value = Draw(c.rows, i, rng) * size;
       if (odd == 0) value = 0;
       if (odd == 1) value *= 1e-36;
-      bench.q[static_cast<size_t>(r) * bench.q_stride + static_cast<size_t>(i)] = static_cast<float>(value);
+      bench.q[static_cast<size_t>(r) * bench.q_stride + static_cast<size_t>(i)] =
+          static_cast<float>(value);
     }
-    float& one = bench.q[static_cast<size_t>(r) * bench.q_stride + static_cast<size_t>(rng.Below(c.head_dim))];
+    float& one = bench.q[static_cast<size_t>(r) * bench.q_stride +
+                         static_cast<size_t>(rng.Below(c.head_dim))];
     if (odd == 2) one = std::numeric_limits<float>::quiet_NaN();
     if (odd == 3 && IsInteger(c.dtype)) one = std::numeric_limits<float>::infinity();
   }
 }
 
-// Three channels at most differ from zero and all scales are one power of two: every intermediate result of an integer format is
-// exact but the last product, so that all rows must give the same bits.
+// Three channels at most differ from zero and all scales are one power of two: every intermediate
+// result of an integer format is exact but the last product, so that all rows must give the same
+// bits.
 void CheckExactCase(RowCheck& check, const QkBench& bench, const TileCase& c, const float* scores) {
   for (int r = 0; r < c.num_rows; ++r) {
     const OracleQ q(bench, c, r);
     for (int t = 0; t < c.num_tokens; ++t) {
       double sum = 0;
       for (int i = 0; i < c.head_dim; ++i) {
-        sum += q.values[static_cast<size_t>(i)] * ReadCode(c.dtype, bench.shape(), bench.lines, t, i) *
+        sum += q.values[static_cast<size_t>(i)] *
+               ReadCode(c.dtype, bench.shape(), bench.lines, t, i) *
                bench.tile_scales.Scale(i / c.group_size, t);
       }
       const float expected = static_cast<float>(sum) * static_cast<float>(q.scale);
       const double actual = static_cast<double>(scores[r * kMaxTileTokens + t]);
-      if (!check.ExpectNear(actual, static_cast<double>(expected), 0, fmt::format("row {} token {}", r, t))) return;
+      if (!check.ExpectNear(actual, static_cast<double>(expected), 0,
+                            fmt::format("row {} token {}", r, t)))
+        return;
     }
   }
 }
@@ -235,7 +256,8 @@ void CheckQk(RowCheck& check) {
   });
 }
 
-// Every channel of every row is read back through a K tile with one code 1: token t holds it at channel first + t.
+// Every channel of every row is read back through a K tile with one code 1: token t holds it at
+// channel first + t.
 void CheckPrepareQ(RowCheck& check) {
   QkBench bench(check.row(), PartnerRow(check.row()));
   ForTileCases(check.row().dtype, [&](TileCase c) {
@@ -260,7 +282,8 @@ void CheckPrepareQ(RowCheck& check) {
     }
     for (int first = 0; first < c.head_dim && !check.failed(); first += c.num_tokens) {
       for (int t = 0; t < c.num_tokens; ++t) {
-        for (int i = 0; i < c.head_dim; ++i) WriteCode(c.dtype, bench.shape(), bench.lines, t, i, i == first + t ? 1 : 0);
+        for (int i = 0; i < c.head_dim; ++i)
+          WriteCode(c.dtype, bench.shape(), bench.lines, t, i, i == first + t ? 1 : 0);
       }
       const float* scores = bench.Run(0, c.num_rows, c.prefetch);
       if (bench.GuardsIntact(check)) CheckScores(check, bench, c, scores);

@@ -93,13 +93,20 @@ State MakeState(int num_rows, int num_tokens, Rng& rng) {
   return s;
 }
 
-// Checks one row against exp in double, relative to the maximum that the kernel chose; the choice itself by the rule.
-// Bounds, u = 2^-24: logit - max rounds once (u |logit - max|), exp has an error of 6 u (the vector polynomial's 1.6 ulp,
-// libm's is smaller), the soft cap moves a logit by at most 8 u cap. A sum of n terms: (n + 2) u.
+// Checks one row against exp in double, relative to the maximum that the kernel chose; the choice
+// itself by the rule. Bounds, u = 2^-24: logit - max rounds once (u |logit - max|), exp has an
+// error of 6 u (the vector polynomials have 3, libm less), the soft cap moves a logit by
+// at most 8 u cap. A sum of n terms: (n + 2) u.
 class RowOracle {
  public:
-  RowOracle(RowCheck& check, const State& in, const State& out, int r, int num_tokens, float softcap)
-      : check_(check), in_(in), out_(out), r_(r), num_tokens_(num_tokens), cap_(static_cast<double>(softcap)) {}
+  RowOracle(RowCheck& check, const State& in, const State& out, int r, int num_tokens,
+            float softcap)
+      : check_(check),
+        in_(in),
+        out_(out),
+        r_(r),
+        num_tokens_(num_tokens),
+        cap_(static_cast<double>(softcap)) {}
 
   void Check() {
     const double tile_max = TileMax();
@@ -108,20 +115,26 @@ class RowOracle {
     const double reference = std::isinf(max) ? 0 : max;
     double sum = 0;
     for (int t = 0; t < num_tokens_ && !check_.failed(); ++t) {
-      const double p = static_cast<double>(out_.scores[At() * kMaxTileTokens + static_cast<size_t>(t)]);
+      const double p =
+          static_cast<double>(out_.scores[At() * kMaxTileTokens + static_cast<size_t>(t)]);
       sum += p;
       const double distance = Logit(t) - reference;
       const double expected = Valid(t) ? std::exp(distance) : 0;
-      const double bound = expected * ((std::fabs(distance) + 6) * kRoundoff + LogitBound()) + 0x1p-126;
-      check_.ExpectNear(p, expected, bound, fmt::format("row {} token {} logit {:.9g} max {:.9g}", r_, t, Logit(t), max));
+      const double bound =
+          expected * ((std::fabs(distance) + 6) * kRoundoff + LogitBound()) + 0x1p-126;
+      check_.ExpectNear(
+          p, expected, bound,
+          fmt::format("row {} token {} logit {:.9g} max {:.9g}", r_, t, Logit(t), max));
     }
-    const double before = static_cast<double>(in_.sum[At()]) * static_cast<double>(out_.rescale[At()]);
+    const double before =
+        static_cast<double>(in_.sum[At()]) * static_cast<double>(out_.rescale[At()]);
     const double expected = before + sum;
-    check_.ExpectNear(static_cast<double>(out_.sum[At()]), expected, (num_tokens_ + 2) * kRoundoff * expected,
-                      fmt::format("sum of row {}", r_));
+    check_.ExpectNear(static_cast<double>(out_.sum[At()]), expected,
+                      (num_tokens_ + 2) * kRoundoff * expected, fmt::format("sum of row {}", r_));
     const size_t tail = static_cast<size_t>(kMaxTileTokens - num_tokens_) * sizeof(float);
-    check_.ExpectBytes(&out_.scores[At() * kMaxTileTokens] + num_tokens_, &in_.scores[At() * kMaxTileTokens] + num_tokens_,
-                       tail, fmt::format("row {} beyond its tokens", r_));
+    check_.ExpectBytes(&out_.scores[At() * kMaxTileTokens] + num_tokens_,
+                       &in_.scores[At() * kMaxTileTokens] + num_tokens_, tail,
+                       fmt::format("row {} beyond its tokens", r_));
   }
 
  private:
@@ -129,7 +142,8 @@ class RowOracle {
   bool Valid(int t) const { return in_.begin[At()] <= t && t < in_.end[At()]; }
   double LogitBound() const { return 8 * kRoundoff * cap_; }
   double Logit(int t) const {
-    const double raw = static_cast<double>(in_.scores[At() * kMaxTileTokens + static_cast<size_t>(t)]);
+    const double raw =
+        static_cast<double>(in_.scores[At() * kMaxTileTokens + static_cast<size_t>(t)]);
     return cap_ == 0 ? raw : cap_ * std::tanh(raw / cap_);
   }
   double TileMax() const {
@@ -140,20 +154,25 @@ class RowOracle {
     return max;
   }
 
-  // Without a soft cap the decision is exact; with one it may fall either way within the logits' bound.
+  // Without a soft cap the decision is exact; with one it may fall either way within the logits'
+  // bound.
   void CheckMax(double tile_max) {
     const double old = static_cast<double>(in_.max[At()]);
     const double max = static_cast<double>(out_.max[At()]);
-    const std::string where = fmt::format("max of row {} (before {:.9g}, tile {:.9g})", r_, old, tile_max);
+    const std::string where =
+        fmt::format("max of row {} (before {:.9g}, tile {:.9g})", r_, old, tile_max);
     const double over = tile_max - old - static_cast<double>(kLazyRescale);
     const double slack = LogitBound() + (cap_ == 0 ? 0 : 2 * kRoundoff * std::fabs(old));
     const bool near_threshold = std::fabs(over) <= slack;
-    const bool moves = std::isinf(old) ? tile_max > old : near_threshold ? max != old : MovesExactly(tile_max, old);
+    const bool moves = std::isinf(old)  ? tile_max > old
+                       : near_threshold ? max != old
+                                        : MovesExactly(tile_max, old);
     check_.ExpectNear(max, moves ? tile_max : old, LogitBound(), where);
     double rescale = 1;
     if (moves) rescale = std::isinf(old) ? 0 : std::exp(old - max);
     check_.ExpectNear(static_cast<double>(out_.rescale[At()]), rescale,
-                      rescale * (std::fabs(old - max) + 6) * kRoundoff + 0x1p-126, fmt::format("rescale of row {}", r_));
+                      rescale * (std::fabs(old - max) + 6) * kRoundoff + 0x1p-126,
+                      fmt::format("rescale of row {}", r_));
   }
   // In float, as the rule is computed.
   static bool MovesExactly(double tile_max, double old) {
@@ -174,18 +193,22 @@ void CheckSoftmax(RowCheck& check) {
     for (int num_rows : kRows) {
       for (int round = 0; round < kRounds; ++round) {
         const float softcap = kSoftcaps[static_cast<size_t>(round) % kSoftcaps.size()];
-        if (!check.Begin(fmt::format("tokens {} rows {} softcap {}", num_tokens, num_rows, softcap))) continue;
+        if (!check.Begin(
+                fmt::format("tokens {} rows {} softcap {}", num_tokens, num_rows, softcap)))
+          continue;
         Rng rng(check.case_seed());
         const State in = MakeState(num_rows, num_tokens, rng);
         const size_t slack = static_cast<size_t>(rng.Below(2) * rng.Below(16));
         const State out = bench.Run(in, 0, num_rows, num_tokens, softcap, slack);
         if (!bench.GuardsIntact(check)) return;
-        for (int r = 0; r < num_rows && !check.failed(); ++r) RowOracle(check, in, out, r, num_tokens, softcap).Check();
+        for (int r = 0; r < num_rows && !check.failed(); ++r)
+          RowOracle(check, in, out, r, num_tokens, softcap).Check();
         for (int r = 0; r < num_rows && !check.failed(); ++r) {
           const State alone = bench.Run(in, r, 1, num_tokens, softcap, slack);
           const std::string where = fmt::format("row {} alone", r);
           const size_t at = static_cast<size_t>(r);
-          check.ExpectBytes(alone.scores.data(), &out.scores[at * kMaxTileTokens], kMaxTileTokens * sizeof(float), where);
+          check.ExpectBytes(alone.scores.data(), &out.scores[at * kMaxTileTokens],
+                            kMaxTileTokens * sizeof(float), where);
           check.ExpectBytes(alone.sum.data(), &out.sum[at], sizeof(float), where);
           check.ExpectBytes(alone.max.data(), &out.max[at], sizeof(float), where);
         }

@@ -24,7 +24,8 @@ float Value(bool any_bits, Rng& rng) {
   const float low = HalfToFloat(half);
   const float high = HalfToFloat(static_cast<uint16_t>(half + 1));
   const float middle = low + (high - low) / 2;
-  return std::array{low, middle, std::nextafter(middle, low), std::nextafter(middle, high)}[static_cast<size_t>(rng.Below(4))];
+  return std::array{low, middle, std::nextafter(middle, low),
+                    std::nextafter(middle, high)}[static_cast<size_t>(rng.Below(4))];
 }
 
 }  // namespace
@@ -43,7 +44,9 @@ void CheckToHalf(RowCheck& check) {
     check.row().to_half({.in = in, .out = out, .n = n});
     if (!check.ExpectGuards(out_buffer, "out")) return;
     for (size_t j = 0; j < n; ++j) {
-      if (!check.ExpectNear(out[j], Expected(in[j]), 0, fmt::format("value {} ({:.9g})", j, static_cast<double>(in[j])))) return;
+      if (!check.ExpectNear(out[j], Expected(in[j]), 0,
+                            fmt::format("value {} ({:.9g})", j, static_cast<double>(in[j]))))
+        return;
     }
   }
 }

@@ -16,12 +16,18 @@ double Largest(KvCacheDtype dtype) {
   switch (dtype) {
     case KvCacheDtype::kF32:
     case KvCacheDtype::kF16:
-    case KvCacheDtype::kBf16: return 1;
-    case KvCacheDtype::kInt8: return 127;
-    case KvCacheDtype::kFp8E4m3: return static_cast<double>(kMaxFp8E4m3);
-    case KvCacheDtype::kFp8E5m2: return static_cast<double>(kMaxFp8E5m2);
-    case KvCacheDtype::kInt4: return 7;
-    case KvCacheDtype::kInt4Asym: return 7.5;  // around 7.5
+    case KvCacheDtype::kBf16:
+      return 1;
+    case KvCacheDtype::kInt8:
+      return 127;
+    case KvCacheDtype::kFp8E4m3:
+      return static_cast<double>(kMaxFp8E4m3);
+    case KvCacheDtype::kFp8E5m2:
+      return static_cast<double>(kMaxFp8E5m2);
+    case KvCacheDtype::kInt4:
+      return 7;
+    case KvCacheDtype::kInt4Asym:
+      return 7.5;  // around 7.5
   }
   return 0;
 }
@@ -31,14 +37,22 @@ uint32_t StoredBits(KvCacheDtype dtype, KvSide side, double value) {
   value *= Largest(dtype);
   const int code = static_cast<int>(std::rint(value));
   switch (dtype) {
-    case KvCacheDtype::kF32: return std::bit_cast<uint32_t>(static_cast<float>(value));
-    case KvCacheDtype::kF16: return FloatToHalf(static_cast<float>(value));
-    case KvCacheDtype::kBf16: return FloatToBf16(static_cast<float>(value));
-    case KvCacheDtype::kInt8: return static_cast<uint8_t>(code + (side == KvSide::kKey ? 128 : 0));
-    case KvCacheDtype::kFp8E4m3: return FloatToFp8E4m3(static_cast<float>(value));
-    case KvCacheDtype::kFp8E5m2: return FloatToFp8E5m2(static_cast<float>(value));
-    case KvCacheDtype::kInt4: return static_cast<uint32_t>(code + 8);
-    case KvCacheDtype::kInt4Asym: return static_cast<uint32_t>(std::rint(7.5 + value));
+    case KvCacheDtype::kF32:
+      return std::bit_cast<uint32_t>(static_cast<float>(value));
+    case KvCacheDtype::kF16:
+      return FloatToHalf(static_cast<float>(value));
+    case KvCacheDtype::kBf16:
+      return FloatToBf16(static_cast<float>(value));
+    case KvCacheDtype::kInt8:
+      return static_cast<uint8_t>(code + (side == KvSide::kKey ? 128 : 0));
+    case KvCacheDtype::kFp8E4m3:
+      return FloatToFp8E4m3(static_cast<float>(value));
+    case KvCacheDtype::kFp8E5m2:
+      return FloatToFp8E5m2(static_cast<float>(value));
+    case KvCacheDtype::kInt4:
+      return static_cast<uint32_t>(code + 8);
+    case KvCacheDtype::kInt4Asym:
+      return static_cast<uint32_t>(std::rint(7.5 + value));
   }
   return 0;
 }
@@ -47,29 +61,37 @@ uint32_t StoredBits(KvCacheDtype dtype, KvSide side, double value) {
 double DenormalScale(KvCacheDtype dtype) {
   switch (dtype) {
     case KvCacheDtype::kF32:
-    case KvCacheDtype::kBf16: return 1;
-    case KvCacheDtype::kF16: return 1e34;
-    case KvCacheDtype::kFp8E4m3: return 1e35;
-    case KvCacheDtype::kFp8E5m2: return 1e31;
+    case KvCacheDtype::kBf16:
+      return 1;
+    case KvCacheDtype::kF16:
+      return 1e34;
+    case KvCacheDtype::kFp8E4m3:
+      return 1e35;
+    case KvCacheDtype::kFp8E5m2:
+      return 1e31;
     case KvCacheDtype::kInt8:
     case KvCacheDtype::kInt4:
-    case KvCacheDtype::kInt4Asym: return 1 / Largest(dtype) * 1e40;
+    case KvCacheDtype::kInt4Asym:
+      return 1 / Largest(dtype) * 1e40;
   }
   return 1;
 }
 
 void StoreBits(KvCacheDtype dtype, const CodeAddress& at, uint32_t bits, uint8_t* lines) {
   if (CodeBits(dtype) == 4) {
-    lines[at.byte] = static_cast<uint8_t>((lines[at.byte] & (0xF0u >> at.shift)) | bits << at.shift);
+    lines[at.byte] =
+        static_cast<uint8_t>((lines[at.byte] & (0xF0u >> at.shift)) | bits << at.shift);
     return;
   }
-  for (int i = 0; i < CodeBits(dtype) / 8; ++i) lines[at.byte + static_cast<size_t>(i)] = static_cast<uint8_t>(bits >> 8 * i);
+  for (int i = 0; i < CodeBits(dtype) / 8; ++i)
+    lines[at.byte + static_cast<size_t>(i)] = static_cast<uint8_t>(bits >> 8 * i);
 }
 
 uint32_t LoadBits(KvCacheDtype dtype, const CodeAddress& at, const uint8_t* lines) {
   if (CodeBits(dtype) == 4) return (lines[at.byte] >> at.shift) & 15u;
   uint32_t bits = 0;
-  for (int i = 0; i < CodeBits(dtype) / 8; ++i) bits |= static_cast<uint32_t>(lines[at.byte + static_cast<size_t>(i)]) << 8 * i;
+  for (int i = 0; i < CodeBits(dtype) / 8; ++i)
+    bits |= static_cast<uint32_t>(lines[at.byte + static_cast<size_t>(i)]) << 8 * i;
   return bits;
 }
 
@@ -89,33 +111,50 @@ double Rng::Gaussian() {
 
 std::string_view Name(DataKind kind) {
   switch (kind) {
-    case DataKind::kGaussian: return "gaussian";
-    case DataKind::kConstant: return "constant";
-    case DataKind::kZero: return "zero";
-    case DataKind::kEnds: return "ends";
-    case DataKind::kAllMax: return "all_max";
-    case DataKind::kDenormal: return "denormal";
-    case DataKind::kHotChannel: return "hot_channel";
-    case DataKind::kHeavyTails: return "heavy_tails";
+    case DataKind::kGaussian:
+      return "gaussian";
+    case DataKind::kConstant:
+      return "constant";
+    case DataKind::kZero:
+      return "zero";
+    case DataKind::kEnds:
+      return "ends";
+    case DataKind::kAllMax:
+      return "all_max";
+    case DataKind::kDenormal:
+      return "denormal";
+    case DataKind::kHotChannel:
+      return "hot_channel";
+    case DataKind::kHeavyTails:
+      return "heavy_tails";
   }
   return "";
 }
 
 double Draw(DataKind kind, int channel, Rng& rng) {
   switch (kind) {
-    case DataKind::kGaussian: return std::clamp(rng.Gaussian() / 4, -1.0, 1.0);
-    case DataKind::kConstant: return 0.37;
-    case DataKind::kZero: return 0;
-    case DataKind::kEnds: return rng.Below(2) == 0 ? -1 : 1;
-    case DataKind::kAllMax: return 1;
-    case DataKind::kDenormal: return rng.Gaussian() * 1e-40;
-    case DataKind::kHotChannel: return std::clamp(rng.Gaussian() / 4, -1.0, 1.0) * (channel == 5 ? 1 : 0.01);
-    case DataKind::kHeavyTails: return std::clamp(0.01 / (rng.Uniform() * 2 - 1 + 1e-9), -1.0, 1.0);
+    case DataKind::kGaussian:
+      return std::clamp(rng.Gaussian() / 4, -1.0, 1.0);
+    case DataKind::kConstant:
+      return 0.37;
+    case DataKind::kZero:
+      return 0;
+    case DataKind::kEnds:
+      return rng.Below(2) == 0 ? -1 : 1;
+    case DataKind::kAllMax:
+      return 1;
+    case DataKind::kDenormal:
+      return rng.Gaussian() * 1e-40;
+    case DataKind::kHotChannel:
+      return std::clamp(rng.Gaussian() / 4, -1.0, 1.0) * (channel == 5 ? 1 : 0.01);
+    case DataKind::kHeavyTails:
+      return std::clamp(0.01 / (rng.Uniform() * 2 - 1 + 1e-9), -1.0, 1.0);
   }
   return 0;
 }
 
-void FillCodes(KvCacheDtype dtype, const TileShape& shape, DataKind kind, Rng& rng, uint8_t* lines) {
+void FillCodes(KvCacheDtype dtype, const TileShape& shape, DataKind kind, Rng& rng,
+               uint8_t* lines) {
   const double scale = kind == DataKind::kDenormal ? DenormalScale(dtype) : 1;
   for (int t = 0; t < shape.num_tokens; ++t) {
     for (int c = 0; c < shape.head_dim; ++c) {
@@ -125,26 +164,36 @@ void FillCodes(KvCacheDtype dtype, const TileShape& shape, DataKind kind, Rng& r
   }
 }
 
-double ReadCode(KvCacheDtype dtype, const TileShape& shape, const uint8_t* lines, int token, int channel) {
+double ReadCode(KvCacheDtype dtype, const TileShape& shape, const uint8_t* lines, int token,
+                int channel) {
   const uint32_t bits = LoadBits(dtype, AddressOf(dtype, shape, token, channel), lines);
   switch (dtype) {
-    case KvCacheDtype::kF32: return static_cast<double>(std::bit_cast<float>(bits));
-    case KvCacheDtype::kF16: return static_cast<double>(HalfToFloat(static_cast<uint16_t>(bits)));
-    case KvCacheDtype::kBf16: return static_cast<double>(Bf16ToFloat(static_cast<uint16_t>(bits)));
+    case KvCacheDtype::kF32:
+      return static_cast<double>(std::bit_cast<float>(bits));
+    case KvCacheDtype::kF16:
+      return static_cast<double>(HalfToFloat(static_cast<uint16_t>(bits)));
+    case KvCacheDtype::kBf16:
+      return static_cast<double>(Bf16ToFloat(static_cast<uint16_t>(bits)));
     case KvCacheDtype::kInt8:
       return shape.side == KvSide::kKey ? static_cast<int>(bits) - 128 : static_cast<int8_t>(bits);
-    case KvCacheDtype::kFp8E4m3: return static_cast<double>(Fp8E4m3ToFloat(static_cast<uint8_t>(bits)));
-    case KvCacheDtype::kFp8E5m2: return static_cast<double>(Fp8E5m2ToFloat(static_cast<uint8_t>(bits)));
-    case KvCacheDtype::kInt4: return static_cast<int>(bits) - 8;
-    case KvCacheDtype::kInt4Asym: return static_cast<int>(bits);
+    case KvCacheDtype::kFp8E4m3:
+      return static_cast<double>(Fp8E4m3ToFloat(static_cast<uint8_t>(bits)));
+    case KvCacheDtype::kFp8E5m2:
+      return static_cast<double>(Fp8E5m2ToFloat(static_cast<uint8_t>(bits)));
+    case KvCacheDtype::kInt4:
+      return static_cast<int>(bits) - 8;
+    case KvCacheDtype::kInt4Asym:
+      return static_cast<int>(bits);
   }
   return 0;
 }
 
-void WriteCode(KvCacheDtype dtype, const TileShape& shape, uint8_t* lines, int token, int channel, double code) {
+void WriteCode(KvCacheDtype dtype, const TileShape& shape, uint8_t* lines, int token, int channel,
+               double code) {
   const double middle = dtype == KvCacheDtype::kInt4Asym ? 7.5 : 0;
   const double value = (code - middle) / Largest(dtype);
-  StoreBits(dtype, AddressOf(dtype, shape, token, channel), StoredBits(dtype, shape.side, value), lines);
+  StoreBits(dtype, AddressOf(dtype, shape, token, channel), StoredBits(dtype, shape.side, value),
+            lines);
 }
 
 }  // namespace turboquant::check

@@ -1,5 +1,5 @@
-// Seeded random data of the kinds that break kernels, and tiles of codes read one by one through codec's AddressOf,
-// independently of how any kernel walks the lines.
+// Seeded random data of the kinds that break kernels, and tiles of codes read one by one through
+// codec's AddressOf, independently of how any kernel walks the lines.
 #ifndef TURBOQUANT_TESTS_CHECK_KERNELS_DATA_H_
 #define TURBOQUANT_TESTS_CHECK_KERNELS_DATA_H_
 
@@ -28,15 +28,15 @@ enum class DataKind {
   kGaussian,
   kConstant,
   kZero,
-  kEnds,        // +1 or -1
-  kAllMax,      // +1: the largest sums
+  kEnds,    // +1 or -1
+  kAllMax,  // +1: the largest sums
   kDenormal,
   kHotChannel,  // one channel 100 times larger than the rest
   kHeavyTails,
 };
-inline constexpr std::array kAllDataKinds = {DataKind::kGaussian, DataKind::kConstant,   DataKind::kZero,
-                                             DataKind::kEnds,     DataKind::kAllMax,     DataKind::kDenormal,
-                                             DataKind::kHotChannel, DataKind::kHeavyTails};
+inline constexpr std::array kAllDataKinds = {
+    DataKind::kGaussian, DataKind::kConstant, DataKind::kZero,       DataKind::kEnds,
+    DataKind::kAllMax,   DataKind::kDenormal, DataKind::kHotChannel, DataKind::kHeavyTails};
 std::string_view Name(DataKind kind);
 
 // A value of [-1, 1]; kDenormal: below 1e-38 in magnitude.
@@ -45,13 +45,17 @@ double Draw(DataKind kind, int channel, Rng& rng);
 // Fills the lines of a tile with codes of that kind. All stored values are finite.
 void FillCodes(KvCacheDtype dtype, const TileShape& shape, DataKind kind, Rng& rng, uint8_t* lines);
 
-// Code before scales: integers as they are (int8 -127..127, int4 -7..7, int4_asym 0..15), floats their value.
-double ReadCode(KvCacheDtype dtype, const TileShape& shape, const uint8_t* lines, int token, int channel);
+// Code before scales: integers as they are (int8 -127..127, int4 -7..7, int4_asym 0..15), floats
+// their value.
+double ReadCode(KvCacheDtype dtype, const TileShape& shape, const uint8_t* lines, int token,
+                int channel);
 // And back: sets one code, which must be one that the format has.
-void WriteCode(KvCacheDtype dtype, const TileShape& shape, uint8_t* lines, int token, int channel, double code);
+void WriteCode(KvCacheDtype dtype, const TileShape& shape, uint8_t* lines, int token, int channel,
+               double code);
 
 constexpr bool IsInteger(KvCacheDtype dtype) {
-  return dtype == KvCacheDtype::kInt8 || dtype == KvCacheDtype::kInt4 || dtype == KvCacheDtype::kInt4Asym;
+  return dtype == KvCacheDtype::kInt8 || dtype == KvCacheDtype::kInt4 ||
+         dtype == KvCacheDtype::kInt4Asym;
 }
 
 }  // namespace turboquant::check

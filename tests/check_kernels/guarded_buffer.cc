@@ -34,7 +34,8 @@ void ReportCrash(int signal) {
 GuardedBuffer::GuardedBuffer(size_t max_bytes) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   mapped_bytes_ = (max_bytes + 2 * kFrontGuard + page - 1) / page * page;
-  void* memory = mmap(nullptr, mapped_bytes_ + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, mapped_bytes_ + page, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(memory != MAP_FAILED);
   mapping_ = static_cast<uint8_t*>(memory);
   CHECK_EQ(mprotect(mapping_ + mapped_bytes_, page, PROT_NONE), 0);

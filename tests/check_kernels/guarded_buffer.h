@@ -1,4 +1,5 @@
-// Memory that notices what a kernel must not do: the page after it cannot be touched, a pattern lies around it.
+// Memory that notices what a kernel must not do: the page after it cannot be touched, a pattern
+// lies around it.
 #ifndef TURBOQUANT_TESTS_CHECK_KERNELS_GUARDED_BUFFER_H_
 #define TURBOQUANT_TESTS_CHECK_KERNELS_GUARDED_BUFFER_H_
 
@@ -15,7 +16,8 @@ class GuardedBuffer {
   GuardedBuffer(const GuardedBuffer&) = delete;
   GuardedBuffer& operator=(const GuardedBuffer&) = delete;
 
-  // Room for `bytes` that ends `slack` bytes before a page that faults, everything filled with the pattern.
+  // Room for `bytes` that ends `slack` bytes before a page that faults, everything filled with the
+  // pattern.
   uint8_t* Place(size_t bytes, size_t slack);
   template <typename T>
   T* PlaceArray(size_t count, size_t slack_elements = 0) {

@@ -1,5 +1,6 @@
-// check_kernels: runs every row of the kernel table that this CPU can run against its specification; --bench times them.
-// Exit status 0: all that ran is right (what was skipped is counted and named); 1: a row is wrong; 2: wrong use.
+// check_kernels: runs every row of the kernel table that this CPU can run against its
+// specification; --bench times them. Exit status 0: all that ran is right (what was skipped is
+// counted and named); 1: a row is wrong; 2: wrong use.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -45,12 +46,18 @@ bool ParseOptions(int argc, char** argv, Options& options) {
 
 void CheckRow(RowCheck& check) {
   switch (check.row().op) {
-    case KernelOp::kPrepareQ: return CheckPrepareQ(check);
-    case KernelOp::kQk: return CheckQk(check);
-    case KernelOp::kSoftmax: return CheckSoftmax(check);
-    case KernelOp::kPv: return CheckPv(check);
-    case KernelOp::kEncode: return CheckEncode(check);
-    case KernelOp::kToHalf: return CheckToHalf(check);
+    case KernelOp::kPrepareQ:
+      return CheckPrepareQ(check);
+    case KernelOp::kQk:
+      return CheckQk(check);
+    case KernelOp::kSoftmax:
+      return CheckSoftmax(check);
+    case KernelOp::kPv:
+      return CheckPv(check);
+    case KernelOp::kEncode:
+      return CheckEncode(check);
+    case KernelOp::kToHalf:
+      return CheckToHalf(check);
   }
 }
 
@@ -68,11 +75,12 @@ int CheckRows(const Options& options) {
     }
     RowCheck check(row, options);
     CheckRow(check);
-    fmt::print("{}  {} ({} cases)\n", check.failed() ? "FAILED " : "ok     ", row.name, check.num_cases());
+    fmt::print("{}  {} ({} cases)\n", check.failed() ? "FAILED " : "ok     ", row.name,
+               check.num_cases());
     check.failed() ? ++failed : ++ok;
   }
-  fmt::print("check_kernels: {} rows ok, {} failed, {} skipped; seed {}{}; CPU: {}\n", ok, failed, skipped, options.seed,
-             options.quick ? ", quick" : "", cpu.ToString());
+  fmt::print("check_kernels: {} rows ok, {} failed, {} skipped; seed {}{}; CPU: {}\n", ok, failed,
+             skipped, options.seed, options.quick ? ", quick" : "", cpu.ToString());
   if (ok + failed + skipped == 0) {
     fmt::print(stderr, "no such row\n");
     return 1;

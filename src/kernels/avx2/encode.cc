@@ -1,5 +1,6 @@
-// Encoding: codes equal codec/tile.h bit for bit. A tile is worked through in strips of as many tokens as a V lane holds (one
-// token for K): each row is quantized to stored bytes, then the bytes are moved into the lines.
+// Encoding: codes equal codec/tile.h bit for bit. A tile is worked through in strips of as many
+// tokens as a V lane holds (one token for K): each row is quantized to stored bytes, then the bytes
+// are moved into the lines.
 #include "kernels/avx2/kernels.h"
 #include "kernels/avx2/vec.h"
 
@@ -16,11 +17,15 @@ struct GroupScale {
   float zero = 0.0f;
 };
 
-uint16_t ToF16(float x) { return static_cast<uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), 0), 0)); }
+uint16_t ToF16(float x) {
+  return static_cast<uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), 0), 0));
+}
 float FromF16(uint16_t h) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
 float Inverse(float scale) { return scale > 0.0f ? 1.0f / scale : 0.0f; }
 
-__m256 FiniteMask(__m256 x) { return _mm256_cmp_ps(Abs(x), _mm256_set1_ps(__builtin_inff()), _CMP_LT_OQ); }
+__m256 FiniteMask(__m256 x) {
+  return _mm256_cmp_ps(Abs(x), _mm256_set1_ps(__builtin_inff()), _CMP_LT_OQ);
+}
 
 GroupScale FitSymmetric(const float* x, int n, float max_code) {
   __m256 max = _mm256_setzero_ps();
@@ -44,7 +49,8 @@ GroupScale FitAsymmetric(const float* x, int n) {
     const __m256 v = _mm256_loadu_ps(x + c);
     const __m256 finite = FiniteMask(v);
     max = _mm256_max_ps(max, _mm256_blendv_ps(minus_infinity, v, finite));
-    const __m256 negative = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_blendv_ps(infinity, v, finite));
+    const __m256 negative =
+        _mm256_sub_ps(_mm256_setzero_ps(), _mm256_blendv_ps(infinity, v, finite));
     negative_max = _mm256_max_ps(negative_max, negative);
   }
   const float highest = HorizontalMax(max);
@@ -65,7 +71,8 @@ GroupScale FitAsymmetric(const float* x, int n) {
   return fit;
 }
 
-// ---- quantizers: eight scaled values (NaN already 0) to stored codes 0..255, and which of them stand at an end ----
+// ---- quantizers: eight scaled values (NaN already 0) to stored codes 0..255, and which of them
+// stand at an end ----
 
 struct Codes {
   __m256i stored;
@@ -111,8 +118,8 @@ struct Int4AsymQuantizer {
   }
 };
 
-// Rounds the magnitude to kMantissa bits: by integer addition where the result is normal, by conversion of multiples of
-// the subnormal step below.
+// Rounds the magnitude to kMantissa bits: by integer addition where the result is normal, by
+// conversion of multiples of the subnormal step below.
 template <int kMantissa, int kBias, int kMaxCode>
 struct Fp8Quantizer {
   static constexpr int kBits = 8;
@@ -127,12 +134,15 @@ struct Fp8Quantizer {
     const __m256i bits = _mm256_castps_si256(magnitude);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, kShift), _mm256_set1_epi32(1));
     const __m256i half = _mm256_set1_epi32((1 << (kShift - 1)) - 1);
-    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, half), odd), kShift);
+    const __m256i rounded =
+        _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, half), odd), kShift);
     const __m256i normal = _mm256_sub_epi32(rounded, _mm256_set1_epi32((127 - kBias) << kMantissa));
-    const __m256i steps = _mm256_cvtps_epi32(_mm256_mul_ps(magnitude, _mm256_set1_ps(kStepsPerOne)));
+    const __m256i steps =
+        _mm256_cvtps_epi32(_mm256_mul_ps(magnitude, _mm256_set1_ps(kStepsPerOne)));
     const __m256 is_small = _mm256_cmp_ps(magnitude, _mm256_set1_ps(kSmallestNormal), _CMP_LT_OQ);
     const __m256i code = _mm256_blendv_epi8(normal, steps, _mm256_castps_si256(is_small));
-    const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(p), 24), _mm256_set1_epi32(0x80));
+    const __m256i sign =
+        _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(p), 24), _mm256_set1_epi32(0x80));
     return {_mm256_or_si256(code, sign), _mm256_cmpeq_epi32(code, _mm256_set1_epi32(kMaxCode))};
   }
 };
@@ -151,13 +161,16 @@ struct TileScales {
 TileScales MakeTileScales(const EncodeArgs& args) {
   const ScaleGranularity granularity = args.spec.granularity;
   TileScales scales;
-  scales.dynamic = granularity == ScaleGranularity::kPerTokenHead || granularity == ScaleGranularity::kPerGroup;
-  scales.group_size = granularity == ScaleGranularity::kPerGroup ? args.spec.group_size : args.shape.head_dim;
+  scales.dynamic =
+      granularity == ScaleGranularity::kPerTokenHead || granularity == ScaleGranularity::kPerGroup;
+  scales.group_size =
+      granularity == ScaleGranularity::kPerGroup ? args.spec.group_size : args.shape.head_dim;
   if (scales.dynamic) return scales;
   const bool none = granularity == ScaleGranularity::kNone;
   const float* channels = args.static_scales.channels;
   for (int c = 0; c < args.shape.head_dim; ++c) {
-    scales.inverse[c] = none ? 1.0f : Inverse(channels != nullptr ? channels[c] : args.static_scales.head);
+    scales.inverse[c] =
+        none ? 1.0f : Inverse(channels != nullptr ? channels[c] : args.static_scales.head);
   }
   return scales;
 }
@@ -192,8 +205,10 @@ int EncodeRow(const EncodeArgs& args, const TileScales& scales, int token, uint8
     for (int c = begin; c < begin + scales.group_size; c += 16) {
       const __m256 inverse_low = scales.dynamic ? inverse : _mm256_load_ps(scales.inverse + c);
       const __m256 inverse_high = scales.dynamic ? inverse : _mm256_load_ps(scales.inverse + c + 8);
-      const Codes low = Quantizer::template Quantize<kKey>(ScaledValues(row + c, inverse_low), zero);
-      const Codes high = Quantizer::template Quantize<kKey>(ScaledValues(row + c + 8, inverse_high), zero);
+      const Codes low =
+          Quantizer::template Quantize<kKey>(ScaledValues(row + c, inverse_low), zero);
+      const Codes high =
+          Quantizer::template Quantize<kKey>(ScaledValues(row + c + 8, inverse_high), zero);
       ends = _mm256_sub_epi32(ends, _mm256_add_epi32(low.at_end, high.at_end));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + c), PackBytes(low.stored, high.stored));
     }
@@ -207,12 +222,15 @@ using Row = uint8_t[4 * kMaxHeadDim];  // bytes of one token
 
 // Puts dword i of a token's row into line i of its group of 16 tokens.
 void ScatterKey(const EncodeArgs& args, int token, const uint8_t* row, int num_lines) {
-  uint8_t* lane = args.lines + Size(token / kLanes) * Size(num_lines) * kLineBytes + Size(token % kLanes) * 4;
+  uint8_t* lane =
+      args.lines + Size(token / kLanes) * Size(num_lines) * kLineBytes + Size(token % kLanes) * 4;
   for (int i = 0; i < num_lines; ++i) __builtin_memcpy(lane + Size(i) * kLineBytes, row + 4 * i, 4);
 }
 
 // Two 4-bit codes to a byte: the first of `low`, the second, on top, of `high`.
-__m128i JoinNibbles(__m128i low, __m128i high) { return _mm_or_si128(low, _mm_slli_epi16(high, 4)); }
+__m128i JoinNibbles(__m128i low, __m128i high) {
+  return _mm_or_si128(low, _mm_slli_epi16(high, 4));
+}
 
 // Codes of 8 channels in 8 bytes to the 4 bytes of a K lane; in place.
 void JoinKeyNibbles(uint8_t* row, int head_dim) {
@@ -269,8 +287,10 @@ int64_t EncodeValue(const EncodeArgs& args, const TileScales& scales) {
   Row rows[kTokens];
   const size_t bytes_per_strip = Size(args.shape.head_dim / kLanes) * kLineBytes;
   for (int token = 0; token < args.shape.num_tokens; token += kTokens) {
-    for (int i = 0; i < kTokens; ++i) ends += EncodeRow<Quantizer, false>(args, scales, token + i, rows[i]);
-    StoreValueRows<Quantizer::kBits>(rows, args.shape.head_dim, args.lines + Size(token / kTokens) * bytes_per_strip);
+    for (int i = 0; i < kTokens; ++i)
+      ends += EncodeRow<Quantizer, false>(args, scales, token + i, rows[i]);
+    StoreValueRows<Quantizer::kBits>(rows, args.shape.head_dim,
+                                     args.lines + Size(token / kTokens) * bytes_per_strip);
   }
   return ends;
 }

@@ -2,11 +2,13 @@
 //
 // Both products have one shape. For 16 lanes (tokens of K, channels of V) and lines i = 0, 1, ...:
 //   acc[row][lane] += sum_j line_i[lane][j] * factor[row][i][j]
-// where the factors are the prepared query (QK) or the row of probabilities (PV). A format says how a line is widened, in
-// which order its factors stand, and how accumulators become 16 floats. One widened line serves all rows of a block.
+// where the factors are the prepared query (QK) or the row of probabilities (PV). A format says how
+// a line is widened, in which order its factors stand, and how accumulators become 16 floats. One
+// widened line serves all rows of a block.
 //
-//   integers   16-bit codes widened to even and odd bytes, vpmaddwd with factor pairs (0,2) and (1,3) of every four
-//   f16, fp8   vcvtph2ps; a vector holds two codes of four lanes, factors are float pairs; fp8 is first shifted into f16
+//   integers   even and odd codes widened to 16 bits, vpmaddwd with factor pairs (0,2) and (1,3)
+//   f16, fp8   vcvtph2ps; a vector holds two codes of four lanes, factors are float pairs; fp8 is
+//              first shifted into f16
 //   bf16, f32  a vector holds one code of eight lanes
 #ifndef TURBOQUANT_KERNELS_AVX2_FORMATS_H_
 #define TURBOQUANT_KERNELS_AVX2_FORMATS_H_
@@ -30,12 +32,14 @@ struct IntegerFormat {
   using Factor = int16_t;
   using Acc = __m256i;
   static Acc Start(int32_t start) { return _mm256_set1_epi32(start); }
-  static LaneFloats Finish(const Acc* acc) { return {_mm256_cvtepi32_ps(acc[0]), _mm256_cvtepi32_ps(acc[1])}; }
+  static LaneFloats Finish(const Acc* acc) {
+    return {_mm256_cvtepi32_ps(acc[0]), _mm256_cvtepi32_ps(acc[1])};
+  }
 
   // even, odd: 16-bit codes of lanes 0-7 and 8-15.
   template <int kRows>
-  TQ_ALWAYS_INLINE static void Quad(const __m256i* even, const __m256i* odd, const Factor* factors, size_t row_stride,
-                   Acc (&acc)[kRows][kAccs]) {
+  TQ_ALWAYS_INLINE static void Quad(const __m256i* even, const __m256i* odd, const Factor* factors,
+                                    size_t row_stride, Acc (&acc)[kRows][kAccs]) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const Factor* f = factors + Size(r) * row_stride;
@@ -57,7 +61,8 @@ struct Int8Key : IntegerFormat {
   static constexpr bool kZeroPoint = false;
 
   template <int kRows, int kPass>
-  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride,
+                                    Acc (&acc)[kRows][kAccs]) {
     const __m256i low_byte = _mm256_set1_epi16(0x00FF);
     const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
     const __m256i even[2] = {_mm256_and_si256(x[0], low_byte), _mm256_and_si256(x[1], low_byte)};
@@ -66,8 +71,8 @@ struct Int8Key : IntegerFormat {
   }
 };
 
-// V at 8 bits: signed. Widened to 256 times the code, which takes one operation instead of two for even bytes; the
-// accumulators hold 256 times the sum, |256 * 127 * 255 * 64| < 2^31.
+// V at 8 bits: signed. Widened to 256 times the code, which takes one operation instead of two for
+// even bytes; the accumulators hold 256 times the sum, |256 * 127 * 255 * 64| < 2^31.
 struct Int8Value : IntegerFormat {
   static constexpr int kCodes = 4;
   static constexpr int kMaxRows = 4;
@@ -76,7 +81,8 @@ struct Int8Value : IntegerFormat {
   static constexpr float kProductScale = 0x1p-8f;
 
   template <int kRows, int kPass>
-  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride,
+                                    Acc (&acc)[kRows][kAccs]) {
     const __m256i high_byte = _mm256_set1_epi16(static_cast<int16_t>(0xFF00));
     const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
     const __m256i even[2] = {_mm256_slli_epi16(x[0], 8), _mm256_slli_epi16(x[1], 8)};
@@ -94,7 +100,8 @@ struct NibbleFormat : IntegerFormat {
   static constexpr bool kZeroPoint = kHasZeroPoint;
 
   template <int kRows, int kPass>
-  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride,
+                                    Acc (&acc)[kRows][kAccs]) {
     const __m256i nibble = _mm256_set1_epi16(0x000F);
     const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
     {
@@ -131,7 +138,8 @@ struct WideFloatFormat : FloatFormat {
   static LaneFloats Finish(const Acc* acc) { return {acc[0], acc[1]}; }
 
   template <int kRows>
-  TQ_ALWAYS_INLINE static void Code(const __m256* code, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  TQ_ALWAYS_INLINE static void Code(const __m256* code, const Factor* factors, size_t row_stride,
+                                    Acc (&acc)[kRows][kAccs]) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       const __m256 f = _mm256_set1_ps(factors[Size(r) * row_stride]);
@@ -145,8 +153,10 @@ struct F32 : WideFloatFormat {
   static constexpr int kCodes = 1;
 
   template <int kRows, int kPass>
-  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
-    const __m256 code[2] = {_mm256_castsi256_ps(LoadBytes(line)), _mm256_castsi256_ps(LoadBytes(line + 32))};
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride,
+                                    Acc (&acc)[kRows][kAccs]) {
+    const __m256 code[2] = {_mm256_castsi256_ps(LoadBytes(line)),
+                            _mm256_castsi256_ps(LoadBytes(line + 32))};
     Code<kRows>(code, factors, row_stride, acc);
   }
 };
@@ -155,7 +165,8 @@ struct Bf16 : WideFloatFormat {
   static constexpr int kCodes = 2;
 
   template <int kRows, int kPass>
-  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride,
+                                    Acc (&acc)[kRows][kAccs]) {
     const __m256i upper_half = _mm256_set1_epi32(static_cast<int32_t>(0xFFFF0000u));
     const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
     const __m256 first[2] = {_mm256_castsi256_ps(_mm256_slli_epi32(x[0], 16)),
@@ -167,9 +178,10 @@ struct Bf16 : WideFloatFormat {
   }
 };
 
-// Two codes of four lanes to a vector: four accumulators per row, neighbours added at the end. With three rows and more the
-// registers hold only half a line's accumulators: two passes over the lines, of two accumulators per row each. Every
-// accumulator still adds its lines in the same order, so that the number of rows does not show in the result.
+// Two codes of four lanes to a vector: four accumulators per row, neighbours added at the end. With
+// three rows and more the registers hold only half a line's accumulators: two passes over the
+// lines, of two accumulators per row each. Every accumulator still adds its lines in the same
+// order, so that the number of rows does not show in the result.
 struct PairFloatFormat : FloatFormat {
   static constexpr int kAccs = 4;
   static constexpr int kMaxRows = 6;  // 12 accumulators of the 16 registers
@@ -179,7 +191,9 @@ struct PairFloatFormat : FloatFormat {
     const __m256d sums = _mm256_castps_pd(_mm256_hadd_ps(a, b));
     return _mm256_castpd_ps(_mm256_permute4x64_pd(sums, 0xD8));
   }
-  static LaneFloats Finish(const Acc* acc) { return {AddNeighbours(acc[0], acc[1]), AddNeighbours(acc[2], acc[3])}; }
+  static LaneFloats Finish(const Acc* acc) {
+    return {AddNeighbours(acc[0], acc[1]), AddNeighbours(acc[2], acc[3])};
+  }
 
   // Quarters of a line that a pass covers: [First, Last).
   template <int kRows, int kPass>
@@ -189,8 +203,8 @@ struct PairFloatFormat : FloatFormat {
 
   // codes: one vector per quarter, [kFirst, kLast).
   template <int kRows, int kPass>
-  TQ_ALWAYS_INLINE static void Pairs(const __m256 (&codes)[4], const Factor* factors, size_t row_stride,
-                                     Acc (&acc)[kRows][kAccs]) {
+  TQ_ALWAYS_INLINE static void Pairs(const __m256 (&codes)[4], const Factor* factors,
+                                     size_t row_stride, Acc (&acc)[kRows][kAccs]) {
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
       const __m256 f = BroadcastPair(factors + Size(r) * row_stride);
@@ -206,7 +220,8 @@ struct F16 : PairFloatFormat {
   static constexpr int kCodes = 2;
 
   template <int kRows, int kPass>
-  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride,
+                                    Acc (&acc)[kRows][kAccs]) {
     __m256 codes[4];
 #pragma GCC unroll 4
     for (int quarter = kFirst<kRows, kPass>; quarter < kLast<kRows, kPass>; ++quarter) {
@@ -222,7 +237,8 @@ struct Fp8Format : PairFloatFormat {
   static constexpr int kCodes = 4;
 
   template <int kRows, int kPass>
-  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+  TQ_ALWAYS_INLINE static void Line(const uint8_t* line, const Factor* factors, size_t row_stride,
+                                    Acc (&acc)[kRows][kAccs]) {
     __m256 codes[4];
 #pragma GCC unroll 4
     for (int quarter = kFirst<kRows, kPass>; quarter < kLast<kRows, kPass>; ++quarter) {
@@ -247,11 +263,13 @@ struct Fp8Format : PairFloatFormat {
 struct E5m2Decoder {
   static constexpr float kValueOfHalf = 1.0f;
   static __m128i EvenHalves(__m128i x) { return _mm_slli_epi16(x, 8); }
-  static __m128i OddHalves(__m128i x) { return _mm_and_si128(x, _mm_set1_epi16(static_cast<int16_t>(0xFF00))); }
+  static __m128i OddHalves(__m128i x) {
+    return _mm_and_si128(x, _mm_set1_epi16(static_cast<int16_t>(0xFF00)));
+  }
 };
 
-// E4M3 s eeee mmm brought to f16 s 0eeee mmm0000000 is the value times 2^-8 (biases 7 and 15), subnormals included. The
-// arithmetic shift doubles the sign, the mask takes the copy off.
+// E4M3 s eeee mmm brought to f16 s 0eeee mmm0000000 is the value times 2^-8 (biases 7 and 15),
+// subnormals included. The arithmetic shift doubles the sign, the mask takes the copy off.
 struct E4m3Decoder {
   static constexpr float kValueOfHalf = 256.0f;
   static __m128i OddHalves(__m128i x) {
@@ -272,12 +290,15 @@ struct LineRange {
 };
 
 template <typename Format, int kRows, int kPass, bool kPrefetch>
-TQ_ALWAYS_INLINE void OnePass(const LineRange& lines, const typename Format::Factor* factors, size_t row_stride,
+TQ_ALWAYS_INLINE void OnePass(const LineRange& lines, const typename Format::Factor* factors,
+                              size_t row_stride,
                               typename Format::Acc (&acc)[kRows][Format::kAccs]) {
   const uint8_t* line = lines.first;
   for (int i = 0; i < lines.num_lines; ++i) {
     if constexpr (kPrefetch) {
-      _mm_prefetch(reinterpret_cast<const char*>(line) + lines.prefetch_offset, _MM_HINT_T0);
+      const uintptr_t address =
+          reinterpret_cast<uintptr_t>(line) + static_cast<uintptr_t>(lines.prefetch_offset);
+      _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
     }
     Format::template Line<kRows, kPass>(line, factors, row_stride, acc);
     line += lines.stride_bytes;
@@ -286,10 +307,12 @@ TQ_ALWAYS_INLINE void OnePass(const LineRange& lines, const typename Format::Fac
 }
 
 template <typename Format, int kRows, bool kPrefetch>
-TQ_ALWAYS_INLINE void MultiplyLines(const LineRange& lines, const typename Format::Factor* factors, size_t row_stride,
+TQ_ALWAYS_INLINE void MultiplyLines(const LineRange& lines, const typename Format::Factor* factors,
+                                    size_t row_stride,
                                     typename Format::Acc (&acc)[kRows][Format::kAccs]) {
   OnePass<Format, kRows, 0, kPrefetch>(lines, factors, row_stride, acc);
-  if constexpr (kRows > Format::kRowsInOnePass) OnePass<Format, kRows, 1, false>(lines, factors, row_stride, acc);
+  if constexpr (kRows > Format::kRowsInOnePass)
+    OnePass<Format, kRows, 1, false>(lines, factors, row_stride, acc);
 }
 
 // Calls block.operator()<kRows>(first_row) for row blocks of at most kMaxRows, as even as possible.
@@ -300,10 +323,18 @@ inline void ForRowBlocks(int num_rows, const Block& block) {
   for (int blocks = (num_rows + kMaxRows - 1) / kMaxRows; blocks > 0; --blocks) {
     const int rows = (num_rows - row + blocks - 1) / blocks;
     switch (rows) {
-      case 1: block.template operator()<1>(row); break;
-      case 2: block.template operator()<2>(row); break;
-      case 3: block.template operator()<3>(row); break;
-      case 4: block.template operator()<4>(row); break;
+      case 1:
+        block.template operator()<1>(row);
+        break;
+      case 2:
+        block.template operator()<2>(row);
+        break;
+      case 3:
+        block.template operator()<3>(row);
+        break;
+      case 4:
+        block.template operator()<4>(row);
+        break;
       default:
         if constexpr (kMaxRows == 6) {
           rows == 5 ? block.template operator()<5>(row) : block.template operator()<6>(row);

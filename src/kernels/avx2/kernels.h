@@ -1,4 +1,5 @@
-// Kernels for AVX2 + FMA + F16C. Files of this folder are compiled for those and run only where the CPU has them.
+// Kernels for AVX2 + FMA + F16C. Files of this folder are compiled for those and run only where the
+// CPU has them.
 #ifndef TURBOQUANT_KERNELS_AVX2_KERNELS_H_
 #define TURBOQUANT_KERNELS_AVX2_KERNELS_H_
 

@@ -9,7 +9,9 @@ constexpr float kMaxQCode = 32512.0f;
 // Eight values of q'.
 __m256 Folded(const PrepareQArgs& args, const float* q, int c) {
   const __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(q + c), _mm256_set1_ps(args.scale));
-  return args.channel_scales == nullptr ? scaled : _mm256_mul_ps(scaled, _mm256_loadu_ps(args.channel_scales + c));
+  return args.channel_scales == nullptr
+             ? scaled
+             : _mm256_mul_ps(scaled, _mm256_loadu_ps(args.channel_scales + c));
 }
 
 // sq, or 0 or NaN for a row that gets no codes.
@@ -28,7 +30,8 @@ float ScaleOfRow(const PrepareQArgs& args, const float* q) {
 }
 
 // Codes of one group; returns their sum.
-int32_t QuantizeGroup(const PrepareQArgs& args, const float* q, float scale, int begin, int16_t* codes) {
+int32_t QuantizeGroup(const PrepareQArgs& args, const float* q, float scale, int begin,
+                      int16_t* codes) {
   const __m256 divisor = _mm256_set1_ps(scale);
   __m256i sum = _mm256_setzero_si256();
   for (int c = begin; c < begin + args.group_size; c += 16) {

@@ -6,12 +6,14 @@
 
 namespace turboquant::avx2 {
 
-// PreparedQBytes of kernel_table.h, which as an inline function of a shared header must not be called here.
+// PreparedQBytes of kernel_table.h, which as an inline function of a shared header must not be
+// called here.
 inline size_t RowBytes(int head_dim, int group_size) {
   return (4 * Size(head_dim) + 4 * Size(head_dim / group_size) + 64 + 63) / 64 * 64;
 }
 
-// Integer formats: codes in the order of formats.h, then the row's scale, then the sum of the codes of each group.
+// Integer formats: codes in the order of formats.h, then the row's scale, then the sum of the codes
+// of each group.
 struct IntegerQ {
   int16_t* codes;  // [head_dim]
   float* scale;    // [1]
@@ -20,12 +22,14 @@ struct IntegerQ {
 inline IntegerQ IntegerQRow(void* prepared, int row, int head_dim, int group_size) {
   uint8_t* base = static_cast<uint8_t*>(prepared) + Size(row) * RowBytes(head_dim, group_size);
   uint8_t* scale = base + 2 * Size(head_dim);
-  return {reinterpret_cast<int16_t*>(base), reinterpret_cast<float*>(scale), reinterpret_cast<int32_t*>(scale + 4)};
+  return {reinterpret_cast<int16_t*>(base), reinterpret_cast<float*>(scale),
+          reinterpret_cast<int32_t*>(scale + 4)};
 }
 
 // Float formats: q' in the order of formats.h, [head_dim].
 inline float* FloatQRow(void* prepared, int row, int head_dim, int group_size) {
-  return reinterpret_cast<float*>(static_cast<uint8_t*>(prepared) + Size(row) * RowBytes(head_dim, group_size));
+  return reinterpret_cast<float*>(static_cast<uint8_t*>(prepared) +
+                                  Size(row) * RowBytes(head_dim, group_size));
 }
 
 }  // namespace turboquant::avx2

@@ -4,13 +4,15 @@
 namespace turboquant::avx2 {
 namespace {
 
-// Probabilities of a block of rows over one channel group, V scales folded in, in the factor order of the format.
+// Probabilities of a block of rows over one channel group, V scales folded in, in the factor order
+// of the format.
 template <typename Factor, int kRows>
 struct BlockP {
   alignas(64) Factor factors[kRows][kMaxTileTokens];
-  float step[kRows];          // integer formats: value of one code step x kProductScale; 0: the row is empty
-  int32_t sum[kRows];         // integer formats: sum of the codes
-  float zero_points[kRows];   // int4_asym: sum of code * zero point
+  float
+      step[kRows];  // integer formats: value of one code step x kProductScale; 0: the row is empty
+  int32_t sum[kRows];        // integer formats: sum of the codes
+  float zero_points[kRows];  // int4_asym: sum of code * zero point
 };
 
 // p with the scales folded in, eight tokens.
@@ -21,7 +23,8 @@ inline __m256 FoldScales(const PvArgs& args, const float* p, size_t scale_index,
 }
 
 template <typename Format, int kRows>
-TQ_ALWAYS_INLINE void QuantizeRow(const PvArgs& args, const float* p, size_t scale_index, int r, BlockP<int16_t, kRows>& out) {
+TQ_ALWAYS_INLINE void QuantizeRow(const PvArgs& args, const float* p, size_t scale_index, int r,
+                                  BlockP<int16_t, kRows>& out) {
   alignas(64) float folded[kMaxTileTokens];
   __m256 max = _mm256_setzero_ps();
   for (int t = 0; t < args.num_tokens; t += 8) {
@@ -51,9 +54,11 @@ TQ_ALWAYS_INLINE void QuantizeRow(const PvArgs& args, const float* p, size_t sca
   if constexpr (Format::kZeroPoint) out.zero_points[r] = HorizontalSum(zero_points);
 }
 
-// FP8 takes four tokens in the order 0 2 1 3, as the integers do; f32, f16 and bf16 take them as they come.
+// FP8 takes four tokens in the order 0 2 1 3, as the integers do; f32, f16 and bf16 take them as
+// they come.
 template <typename Format, int kRows>
-inline void CopyRow(const PvArgs& args, const float* p, size_t scale_index, int r, BlockP<float, kRows>& out) {
+inline void CopyRow(const PvArgs& args, const float* p, size_t scale_index, int r,
+                    BlockP<float, kRows>& out) {
   for (int t = 0; t < args.num_tokens; t += 8) {
     __m256 pv = FoldScales(args, p, scale_index, t);
     if constexpr (Format::kCodes == 4) pv = _mm256_permute_ps(pv, 0xD8);
@@ -63,8 +68,9 @@ inline void CopyRow(const PvArgs& args, const float* p, size_t scale_index, int 
 
 // out = out * rescale + (acc - zero point term) * step, 16 channels of every row.
 template <typename Format, int kRows>
-TQ_ALWAYS_INLINE void AddColumn(const PvArgs& args, const BlockP<typename Format::Factor, kRows>& p, int first_row, int channel,
-                      const typename Format::Acc (&acc)[kRows][Format::kAccs]) {
+TQ_ALWAYS_INLINE void AddColumn(const PvArgs& args, const BlockP<typename Format::Factor, kRows>& p,
+                                int first_row, int channel,
+                                const typename Format::Acc (&acc)[kRows][Format::kAccs]) {
   for (int r = 0; r < kRows; ++r) {
     float* out = args.out + Size(first_row + r) * Size(args.head_dim) + channel;
     LaneFloats term = Format::Finish(acc[r]);
@@ -85,7 +91,8 @@ TQ_ALWAYS_INLINE void AddColumn(const PvArgs& args, const BlockP<typename Format
 }
 
 template <typename Format, int kRows>
-inline void FillBlock(const PvArgs& args, int first_row, int group, BlockP<typename Format::Factor, kRows>& p) {
+inline void FillBlock(const PvArgs& args, int first_row, int group,
+                      BlockP<typename Format::Factor, kRows>& p) {
   const size_t scale_index = Size(group) * Size(args.scale_stride);
   for (int r = 0; r < kRows; ++r) {
     const float* row = args.p + Size(first_row + r) * kMaxTileTokens;
@@ -101,10 +108,12 @@ template <typename Format, int kRows, bool kPrefetch>
 void PvBlock(const PvArgs& args, int first_row) {
   BlockP<typename Format::Factor, kRows> p;
   const size_t stride = Size(args.head_dim / kLanes) * kLineBytes;
-  LineRange lines = {args.v, stride, args.num_tokens / Format::kCodes, kPrefetch ? args.prefetch - args.v : 0};
+  LineRange lines = {args.v, stride, args.num_tokens / Format::kCodes,
+                     kPrefetch ? PrefetchOffset(args.prefetch, args.v) : 0};
   for (int group = 0; group * args.group_size < args.head_dim; ++group) {
     FillBlock<Format, kRows>(args, first_row, group, p);
-    for (int channel = group * args.group_size; channel < (group + 1) * args.group_size; channel += kLanes) {
+    for (int channel = group * args.group_size; channel < (group + 1) * args.group_size;
+         channel += kLanes) {
       typename Format::Acc acc[kRows][Format::kAccs];
       for (int r = 0; r < kRows; ++r) {
         int32_t start = 0;

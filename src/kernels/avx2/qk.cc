@@ -20,16 +20,20 @@ struct BlockQ {
     stride = row_bytes / sizeof(Factor);
     tail = base + sizeof(Factor) * Size(args.head_dim);
   }
-  float Scale(int row) const { return *reinterpret_cast<const float*>(tail + Size(row) * row_bytes); }
+  float Scale(int row) const {
+    return *reinterpret_cast<const float*>(tail + Size(row) * row_bytes);
+  }
   int32_t Sum(int row, int group) const {
     return reinterpret_cast<const int32_t*>(tail + Size(row) * row_bytes)[1 + group];
   }
 };
 
-// Adds the term of one group for 16 tokens to the scores: (acc - zero point * sum of q codes) * scale.
+// Adds the term of one group for 16 tokens to the scores: (acc - zero point * sum of q codes) *
+// scale.
 template <typename Format, int kRows>
-TQ_ALWAYS_INLINE void AddGroup(const QkArgs& args, const BlockQ<typename Format::Factor>& q, int first_row, int first_token, int group,
-                     const typename Format::Acc (&acc)[kRows][Format::kAccs]) {
+TQ_ALWAYS_INLINE void AddGroup(const QkArgs& args, const BlockQ<typename Format::Factor>& q,
+                               int first_row, int first_token, int group,
+                               const typename Format::Acc (&acc)[kRows][Format::kAccs]) {
   const size_t scale_index = Size(group) * Size(args.scale_stride) + Size(first_token);
   const bool last = (group + 1) * args.group_size == args.head_dim;
   for (int r = 0; r < kRows; ++r) {
@@ -65,7 +69,8 @@ template <typename Format, int kRows, bool kPrefetch>
 void QkBlock(const QkArgs& args, int first_row) {
   const BlockQ<typename Format::Factor> q(args, first_row);
   const int lines_per_group = args.group_size / Format::kCodes;
-  LineRange lines = {args.k, kLineBytes, lines_per_group, kPrefetch ? args.prefetch - args.k : 0};
+  LineRange lines = {args.k, kLineBytes, lines_per_group,
+                     kPrefetch ? PrefetchOffset(args.prefetch, args.k) : 0};
   for (int token = 0; token < args.num_tokens; token += kLanes) {
     for (int group = 0; group * args.group_size < args.head_dim; ++group) {
       typename Format::Acc acc[kRows][Format::kAccs];
@@ -74,7 +79,8 @@ void QkBlock(const QkArgs& args, int first_row) {
         if constexpr (Format::kBias != 0) start = -Format::kBias * q.Sum(r, group);
         for (int i = 0; i < Format::kAccs; ++i) acc[r][i] = Format::Start(start);
       }
-      MultiplyLines<Format, kRows, kPrefetch>(lines, q.factors + group * args.group_size, q.stride, acc);
+      MultiplyLines<Format, kRows, kPrefetch>(lines, q.factors + group * args.group_size, q.stride,
+                                              acc);
       AddGroup<Format, kRows>(args, q, first_row, token, group, acc);
       lines.first += Size(lines_per_group) * kLineBytes;
     }

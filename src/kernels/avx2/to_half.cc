@@ -16,7 +16,8 @@ __m128i EightHalves(__m256 x) {
 void ToHalf(const ConvertArgs& args) {
   size_t i = 0;
   for (; i + 8 <= args.n; i += 8) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(args.out + i), EightHalves(_mm256_loadu_ps(args.in + i)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(args.out + i),
+                     EightHalves(_mm256_loadu_ps(args.in + i)));
   }
   if (i == args.n) return;
   float in[8] = {};

@@ -1,5 +1,5 @@
-// Vector helpers of this folder. Only files of kernels/avx2 include it: what the compiler does not inline is emitted under
-// turboquant::avx2 and cannot stand in for code of another instruction set.
+// Vector helpers of this folder. Only files of kernels/avx2 include it: what the compiler does not
+// inline is emitted under turboquant::avx2 and cannot stand in for code of another instruction set.
 #ifndef TURBOQUANT_KERNELS_AVX2_VEC_H_
 #define TURBOQUANT_KERNELS_AVX2_VEC_H_
 
@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-// The inner loops must be inlined with their accumulators in registers; left to itself, clang 19 keeps some row counts as
-// calls with accumulators in memory.
+// The inner loops must be inlined with their accumulators in registers; left to itself, clang 19
+// keeps some row counts as calls with accumulators in memory.
 #define TQ_ALWAYS_INLINE inline __attribute__((always_inline))
 
 namespace turboquant::avx2 {
@@ -20,9 +20,19 @@ inline constexpr int kLineBytes = 64;  // a lane is 4 bytes
 inline size_t Size(int n) { return static_cast<size_t>(n); }
 inline float MaxOf(float a, float b) { return a > b ? a : b; }
 
-inline __m256i LoadBytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+inline __m256i LoadBytes(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
 inline void StoreBytes(void* p, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
-inline __m128i LoadBytes16(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+// Distance from one line to what is fetched beside it; the two lie in different allocations.
+inline ptrdiff_t PrefetchOffset(const uint8_t* prefetch, const uint8_t* lines) {
+  return static_cast<ptrdiff_t>(reinterpret_cast<uintptr_t>(prefetch) -
+                                reinterpret_cast<uintptr_t>(lines));
+}
+
+inline __m128i LoadBytes16(const void* p) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(p));
+}
 
 // A pair of 16-bit factors, or of floats, in every lane.
 inline __m256i BroadcastPair(const int16_t* p) {
@@ -60,8 +70,8 @@ inline int32_t HorizontalSum(__m256i v) {
 
 inline __m256 Abs(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
 
-// Takes the pack of two vectors of eight integers to 16-bit codes 0..15, and brings them into the order in which the
-// integer formats multiply: 0 2 1 3 of every four.
+// Takes the pack of two vectors of eight integers (16 codes of 16 bits) and brings the codes into
+// the order in which the integer formats multiply: 0 2 1 3 of every four.
 inline __m256i OrderQuads(__m256i packed) {
   const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15,  //
                                          0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);

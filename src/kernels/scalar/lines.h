@@ -1,4 +1,5 @@
-// Reading the lines of a tile code by code (layout: codec/kv_cache_spec.h), and the form of prepared queries.
+// Reading the lines of a tile code by code (layout: codec/kv_cache_spec.h), and the form of
+// prepared queries.
 #ifndef TURBOQUANT_KERNELS_SCALAR_LINES_H_
 #define TURBOQUANT_KERNELS_SCALAR_LINES_H_
 
@@ -13,7 +14,7 @@
 
 namespace turboquant::scalar {
 
-inline constexpr int kLanes = 16;     // lanes of a line: tokens of K, channels of V
+inline constexpr int kLanes = 16;      // lanes of a line: tokens of K, channels of V
 inline constexpr int kLineBytes = 64;  // a lane is 4 bytes
 
 constexpr bool IsInteger(KvCacheDtype dtype) {
@@ -21,7 +22,8 @@ constexpr bool IsInteger(KvCacheDtype dtype) {
          dtype == KvCacheDtype::kInt4Asym;
 }
 
-// What a code is before scales apply: the integer (int4_asym: 0..15), or the float that it stands for.
+// What a code is before scales apply: the integer (int4_asym: 0..15), or the float that it stands
+// for.
 template <KvCacheDtype kDtype>
 using CodeType = std::conditional_t<IsInteger(kDtype), int, float>;
 
@@ -51,14 +53,16 @@ CodeType<kDtype> CodeAt(const uint8_t* lane, int i) {
   }
 }
 
-// Integer formats: codes, then the row's scale, then the sum of the codes of each group. Float formats: q' as it is.
+// Integer formats: codes, then the row's scale, then the sum of the codes of each group. Float
+// formats: q' as it is.
 struct IntegerQ {
   int16_t* codes;  // [head_dim]
   float* scale;    // [1]
   int32_t* sums;   // [num_groups]
 
   IntegerQ(void* prepared, int row, int head_dim, int group_size) {
-    auto* base = static_cast<uint8_t*>(prepared) + static_cast<size_t>(row) * PreparedQBytes(head_dim, group_size);
+    auto* base = static_cast<uint8_t*>(prepared) +
+                 static_cast<size_t>(row) * PreparedQBytes(head_dim, group_size);
     codes = reinterpret_cast<int16_t*>(base);
     scale = reinterpret_cast<float*>(base + 2 * static_cast<size_t>(head_dim));
     sums = reinterpret_cast<int32_t*>(scale + 1);

@@ -10,7 +10,8 @@ constexpr float kMaxQCode = 32512.0f;
 
 // q' of one channel.
 float Folded(const PrepareQArgs& args, int row, int channel) {
-  const float scaled = args.q[static_cast<size_t>(row) * args.q_stride + static_cast<size_t>(channel)] * args.scale;
+  const float scaled =
+      args.q[static_cast<size_t>(row) * args.q_stride + static_cast<size_t>(channel)] * args.scale;
   return args.channel_scales == nullptr ? scaled : scaled * args.channel_scales[channel];
 }
 

@@ -6,8 +6,8 @@
 namespace turboquant::scalar {
 namespace {
 
-// Probabilities of all rows over one channel group, V scales folded in. Integer formats: codes 0..255 and the value of
-// one step; a row whose maximum is below kTinyMax has step 0 and codes 0.
+// Probabilities of all rows over one channel group, V scales folded in. Integer formats: codes
+// 0..255 and the value of one step; a row whose maximum is below kTinyMax has step 0 and codes 0.
 template <typename Code>
 struct GroupP {
   Code codes[kMaxTileRows][kMaxTileTokens];
@@ -15,10 +15,12 @@ struct GroupP {
 };
 
 float ScaleAt(const uint16_t* scales, const PvArgs& args, int group, int token) {
-  return HalfToFloat(scales[static_cast<size_t>(group) * static_cast<size_t>(args.scale_stride) + static_cast<size_t>(token)]);
+  return HalfToFloat(scales[static_cast<size_t>(group) * static_cast<size_t>(args.scale_stride) +
+                            static_cast<size_t>(token)]);
 }
 
-// p of row r with the V scales folded in; returns the row's maximum. A NaN does not take part in the maximum.
+// p of row r with the V scales folded in; returns the row's maximum. A NaN does not take part in
+// the maximum.
 float FoldScales(const PvArgs& args, int group, int r, float* pv) {
   float max = 0;
   for (int t = 0; t < args.num_tokens; ++t) {
@@ -56,7 +58,8 @@ void ReadColumn(const PvArgs& args, int column, CodeType<kDtype> (&codes)[kMaxTi
   const uint8_t* line = args.v + static_cast<size_t>(column) * kLineBytes;
   for (int t = 0; t < args.num_tokens; t += kCodes, line += columns * kLineBytes) {
     for (int c = 0; c < kLanes; ++c) {
-      for (int i = 0; i < kCodes; ++i) codes[t + i][c] = CodeAt<kDtype, KvSide::kValue>(line + 4 * c, i);
+      for (int i = 0; i < kCodes; ++i)
+        codes[t + i][c] = CodeAt<kDtype, KvSide::kValue>(line + 4 * c, i);
     }
   }
 }
@@ -66,7 +69,8 @@ template <KvCacheDtype kDtype>
 float ZeroPointSum(const PvArgs& args, int group, const CodeType<kDtype>* p) {
   float sum = 0;
   if constexpr (kDtype == KvCacheDtype::kInt4Asym) {
-    for (int t = 0; t < args.num_tokens; ++t) sum += static_cast<float>(p[t]) * ScaleAt(args.zero_points, args, group, t);
+    for (int t = 0; t < args.num_tokens; ++t)
+      sum += static_cast<float>(p[t]) * ScaleAt(args.zero_points, args, group, t);
   }
   return sum;
 }
@@ -85,7 +89,8 @@ void Pv(const PvArgs& args) {
       for (int c = 0; c < kLanes; ++c) {
         Code sum = 0;
         for (int t = 0; t < args.num_tokens; ++t) sum += p.codes[r][t] * v[t][c];
-        float* out = args.out + static_cast<size_t>(r) * static_cast<size_t>(args.head_dim) + column * kLanes + c;
+        float* out = args.out + static_cast<size_t>(r) * static_cast<size_t>(args.head_dim) +
+                     column * kLanes + c;
         *out = *out * args.rescale[r] + (static_cast<float>(sum) - offset) * p.step[r];
       }
     }

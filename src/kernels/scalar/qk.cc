@@ -11,16 +11,19 @@ using TokenCodes = Code[kLanes][kMaxHeadDim];
 template <KvCacheDtype kDtype>
 void ReadTokens(const QkArgs& args, int first_token, TokenCodes<CodeType<kDtype>>& codes) {
   constexpr int kCodes = kCodesPerLane<kDtype>;
-  const uint8_t* line = args.k + static_cast<size_t>(first_token) * static_cast<size_t>(args.head_dim) * CodeBits(kDtype) / 8;
+  const uint8_t* line = args.k + static_cast<size_t>(first_token) *
+                                     static_cast<size_t>(args.head_dim) * CodeBits(kDtype) / 8;
   for (int c = 0; c < args.head_dim; c += kCodes, line += kLineBytes) {
     for (int t = 0; t < kLanes; ++t) {
-      for (int i = 0; i < kCodes; ++i) codes[t][c + i] = CodeAt<kDtype, KvSide::kKey>(line + 4 * t, i);
+      for (int i = 0; i < kCodes; ++i)
+        codes[t][c + i] = CodeAt<kDtype, KvSide::kKey>(line + 4 * t, i);
     }
   }
 }
 
 float ScaleAt(const uint16_t* scales, const QkArgs& args, int group, int token) {
-  return HalfToFloat(scales[static_cast<size_t>(group) * static_cast<size_t>(args.scale_stride) + static_cast<size_t>(token)]);
+  return HalfToFloat(scales[static_cast<size_t>(group) * static_cast<size_t>(args.scale_stride) +
+                            static_cast<size_t>(token)]);
 }
 
 // Score of row r and token t, whose codes are given.

@@ -6,7 +6,8 @@
 namespace turboquant::scalar {
 namespace {
 
-// Moves the row's maximum where the tile's exceeds it by enough; returns what to subtract from the logits.
+// Moves the row's maximum where the tile's exceeds it by enough; returns what to subtract from the
+// logits.
 float UpdateMax(float tile_max, float* max, float* rescale) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   *rescale = 1.0f;
@@ -23,7 +24,8 @@ void SoftmaxRow(const SoftmaxArgs& args, int r) {
   const int end = args.end[r];
   float tile_max = -std::numeric_limits<float>::infinity();
   for (int t = begin; t < end; ++t) {
-    if (args.logit_softcap != 0) scores[t] = args.logit_softcap * std::tanh(scores[t] / args.logit_softcap);
+    if (args.logit_softcap != 0)
+      scores[t] = args.logit_softcap * std::tanh(scores[t] / args.logit_softcap);
     if (scores[t] > tile_max) tile_max = scores[t];
   }
   const float reference = UpdateMax(tile_max, &args.max[r], &args.rescale[r]);
