@@ -21,6 +21,7 @@ GROUPS = [
 ]
 COLUMNS = ["kv_cache_dtype", "bits_per_value", "effective_bits", "kl_mean", "kl_standard_error", "kl_median", "kl_p99", "kl_p999",
            "kl_max", "top1_agreement", "perplexity", "perplexity_reference", "k_end_code_share", "v_end_code_share", "num_tokens"]
+NOTE = "\n\nAll columns, with 99 %, largest KL and saturation: [quality.csv](quality.csv).\n"
 BEGIN, END = "<!-- table: tests/eval_reference/format_table.py -->\n", "<!-- end of table -->\n"
 
 
@@ -46,7 +47,7 @@ def write(rows):
                      f"{1e3 * number('kl_p999'):.3g} | {100 * number('top1_agreement'):.2f} | {number('perplexity'):.3f} |")
     page = (DOCS / "quality.md").read_text(encoding="utf-8")
     head, tail = page.split(BEGIN)[0], page.split(END)[1]
-    (DOCS / "quality.md").write_text(head + BEGIN + "\n".join(table) + "\n" + END + tail, encoding="utf-8")
+    (DOCS / "quality.md").write_text(head + BEGIN + "\n".join(table) + NOTE + END + tail, encoding="utf-8")
 
 
 def main():
