@@ -38,13 +38,14 @@ Lanes Quarters(const Lanes& a, const Lanes& b, const F& f) {
   return out;
 }
 
-#define A const Lanes& a, const Lanes&, const Lanes&
-#define AB const Lanes& a, const Lanes& b, const Lanes&
-#define ABC const Lanes& a, const Lanes& b, const Lanes& c
+#define A const Lanes &a, const Lanes &, const Lanes &
+#define AB const Lanes &a, const Lanes &b, const Lanes &
+#define ABC const Lanes &a, const Lanes &b, const Lanes &c
 #define PS(x) Load<__m512>(x)
 #define SI(x) Load<__m512i>(x)
 #define PS128(call) Quarters<__m128>(a, b, [](__m128 x, [[maybe_unused]] __m128 y) { return call; })
-#define SI128(call) Quarters<__m128i>(a, b, [](__m128i x, [[maybe_unused]] __m128i y) { return call; })
+#define SI128(call) \
+  Quarters<__m128i>(a, b, [](__m128i x, [[maybe_unused]] __m128i y) { return call; })
 
 constexpr IntrinsicOp kOps[] = {
     {"add_ps", true, [](AB) { return Store(_mm512_add_ps(PS(a), PS(b))); }},
@@ -59,7 +60,10 @@ constexpr IntrinsicOp kOps[] = {
     {"cvtps_epi32", false, [](A) { return Store(_mm512_cvtps_epi32(PS(a))); }},
     {"cvtepi32_ps", true, [](A) { return Store(_mm512_cvtepi32_ps(SI(a))); }},
     {"cvtph_ps", true, [](A) { return Store(_mm512_cvtph_ps(Load<__m256i>(a))); }},
-    {"cvtps_ph", false, [](A) { return Store(_mm512_cvtps_ph(PS(a), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }},
+    {"cvtps_ph", false,
+     [](A) {
+       return Store(_mm512_cvtps_ph(PS(a), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+     }},
     {"cvtepu8_epi32", false, [](A) { return Store(_mm512_cvtepu8_epi32(Load<__m128i>(a))); }},
     {"cvtepu16_epi32", false, [](A) { return Store(_mm512_cvtepu16_epi32(Load<__m256i>(a))); }},
     {"cvtepu32_epi64", false, [](A) { return Store(_mm512_cvtepu32_epi64(Load<__m256i>(a))); }},
@@ -80,7 +84,8 @@ constexpr IntrinsicOp kOps[] = {
     {"cmp LT_OQ", false, [](AB) { return FromMask(_mm512_cmp_ps_mask(PS(a), PS(b), _CMP_LT_OQ)); }},
     {"cmp GT_OQ", false, [](AB) { return FromMask(_mm512_cmp_ps_mask(PS(a), PS(b), _CMP_GT_OQ)); }},
     {"cmp ORD_Q", false, [](AB) { return FromMask(_mm512_cmp_ps_mask(PS(a), PS(b), _CMP_ORD_Q)); }},
-    {"cmp UNORD_Q", false, [](AB) { return FromMask(_mm512_cmp_ps_mask(PS(a), PS(b), _CMP_UNORD_Q)); }},
+    {"cmp UNORD_Q", false,
+     [](AB) { return FromMask(_mm512_cmp_ps_mask(PS(a), PS(b), _CMP_UNORD_Q)); }},
     {"cmpeq_epi32", false, [](AB) { return FromMask(_mm512_cmpeq_epi32_mask(SI(a), SI(b))); }},
     {"movehl_ps", false, [](AB) { return PS128(_mm_movehl_ps(x, y)); }},
     {"movehdup_ps", false, [](AB) { return PS128(_mm_movehdup_ps(x)); }},
@@ -90,7 +95,8 @@ constexpr IntrinsicOp kOps[] = {
     {"unpackhi_epi32", false, [](AB) { return SI128(_mm_unpackhi_epi32(x, y)); }},
     {"shuffle_epi32 0x4E", false, [](AB) { return SI128(_mm_shuffle_epi32(x, 0x4E)); }},
     {"shuffle_epi32 0xB1", false, [](AB) { return SI128(_mm_shuffle_epi32(x, 0xB1)); }},
-    {"cvtps_ph 128", false, [](AB) { return PS128(_mm_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }},
+    {"cvtps_ph 128", false,
+     [](AB) { return PS128(_mm_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }},
     {"cvtph_ps 128", true, [](AB) { return SI128(_mm_cvtph_ps(x)); }},
 };
 

@@ -1,5 +1,6 @@
-// Operations that immintrin.h in this folder emulates and that the CPU can do itself with AVX2, FMA and F16C: the same
-// operation over 16 lanes, once emulated (emulated_ops.cc) and once in two halves of real instructions (native_ops.cc).
+// Operations that immintrin.h in this folder emulates and that the CPU can do itself with AVX2, FMA
+// and F16C: the same operation over 16 lanes, once emulated (emulated_ops.cc) and once in two
+// halves of real instructions (native_ops.cc).
 #ifndef TURBOQUANT_TESTS_EMULATED_INTRINSICS_H_
 #define TURBOQUANT_TESTS_EMULATED_INTRINSICS_H_
 

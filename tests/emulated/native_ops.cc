@@ -57,12 +57,25 @@ Lanes NarrowToHalfs(const Lanes& a) {
 }
 
 #define ARGS const Lanes &a, [[maybe_unused]] const Lanes &b, [[maybe_unused]] const Lanes &c
-#define PS(call) \
-  [](ARGS) { return Halves<__m256>(a, b, c, [](__m256 x, [[maybe_unused]] __m256 y, [[maybe_unused]] __m256 z) { return call; }); }
-#define SI(call) \
-  [](ARGS) { return Halves<__m256i>(a, b, c, [](__m256i x, [[maybe_unused]] __m256i y, __m256i) { return call; }); }
-#define PS128(call) [](ARGS) { return Quarters<__m128>(a, b, [](__m128 x, [[maybe_unused]] __m128 y) { return call; }); }
-#define SI128(call) [](ARGS) { return Quarters<__m128i>(a, b, [](__m128i x, [[maybe_unused]] __m128i y) { return call; }); }
+#define PS(call)                                                                              \
+  [](ARGS) {                                                                                  \
+    return Halves<__m256>(                                                                    \
+        a, b, c,                                                                              \
+        [](__m256 x, [[maybe_unused]] __m256 y, [[maybe_unused]] __m256 z) { return call; }); \
+  }
+#define SI(call)                                                                                 \
+  [](ARGS) {                                                                                     \
+    return Halves<__m256i>(a, b, c,                                                              \
+                           [](__m256i x, [[maybe_unused]] __m256i y, __m256i) { return call; }); \
+  }
+#define PS128(call)                                                                          \
+  [](ARGS) {                                                                                 \
+    return Quarters<__m128>(a, b, [](__m128 x, [[maybe_unused]] __m128 y) { return call; }); \
+  }
+#define SI128(call)                                                                             \
+  [](ARGS) {                                                                                    \
+    return Quarters<__m128i>(a, b, [](__m128i x, [[maybe_unused]] __m128i y) { return call; }); \
+  }
 #define WIDEN(bytes, call) [](ARGS) { return Widen(a, bytes, [](__m128i x) { return call; }); }
 
 constexpr IntrinsicOp kOps[] = {
@@ -74,7 +87,8 @@ constexpr IntrinsicOp kOps[] = {
     {"min_ps", false, PS(_mm256_min_ps(x, y))},
     {"fmadd_ps", true, PS(_mm256_fmadd_ps(x, y, z))},
     {"fnmadd_ps", true, PS(_mm256_fnmadd_ps(x, y, z))},
-    {"round to nearest", true, PS(_mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))},
+    {"round to nearest", true,
+     PS(_mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))},
     {"cvtps_epi32", false, PS(_mm256_cvtps_epi32(x))},
     {"cvtepi32_ps", true, SI(_mm256_cvtepi32_ps(x))},
     {"cvtph_ps", true, WIDEN(16, _mm256_cvtph_ps(x))},

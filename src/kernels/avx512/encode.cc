@@ -1,5 +1,5 @@
-// Encoding, bit for bit as codec/tile.cc does it. 16 tokens at a time: their codes go token by token into a buffer, then the
-// buffer is turned into lines.
+// Encoding, bit for bit as codec/tile.cc does it. 16 tokens at a time: their codes go token by
+// token into a buffer, then the buffer is turned into lines.
 #include "kernels/avx512/kernels.h"
 #include "kernels/avx512/lines.h"
 
@@ -16,10 +16,12 @@ struct ChannelScales {
 };
 
 TURBOQUANT_INLINE uint16_t ToF16(float x) {
-  return static_cast<uint16_t>(
-      _mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), 0));
+  return static_cast<uint16_t>(_mm_extract_epi16(
+      _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), 0));
 }
-TURBOQUANT_INLINE float FromF16(uint16_t x) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(x))); }
+TURBOQUANT_INLINE float FromF16(uint16_t x) {
+  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(x)));
+}
 
 TURBOQUANT_INLINE __m512 Infinity() { return _mm512_set1_ps(kInfinity); }
 
@@ -44,8 +46,8 @@ uint16_t SymmetricScale(const float* x, int n, float max_code) {
   return ToF16(scale < kMaxF16 ? scale : kMaxF16);
 }
 
-// The formats: type of a code, codes per lane, the largest code (0: no dynamic scale) and the stored bits of 16 values. `ends`
-// tells which are at the ends of the range.
+// The formats: type of a code, codes per lane, the largest code (0: no dynamic scale) and the
+// stored bits of 16 values. `ends` tells which are at the ends of the range.
 struct CodedBits {
   __m512i bits;
   __mmask16 ends;
@@ -54,7 +56,9 @@ struct CodedBits {
 struct FormatF32 {
   using Code = uint32_t;
   static constexpr int kBits = 32;
-  static TURBOQUANT_INLINE CodedBits Encode(__m512 x, __m512, __m512, KvSide) { return {_mm512_castps_si512(x), 0}; }
+  static TURBOQUANT_INLINE CodedBits Encode(__m512 x, __m512, __m512, KvSide) {
+    return {_mm512_castps_si512(x), 0};
+  }
   static uint16_t Fit(const float*, int, uint16_t*) { return 0; }
 };
 
@@ -62,7 +66,9 @@ struct FormatF16 {
   using Code = uint16_t;
   static constexpr int kBits = 16;
   static TURBOQUANT_INLINE CodedBits Encode(__m512 x, __m512, __m512, KvSide) {
-    return {_mm512_cvtepu16_epi32(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)), 0};
+    return {
+        _mm512_cvtepu16_epi32(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)),
+        0};
   }
   static uint16_t Fit(const float*, int, uint16_t*) { return 0; }
 };
@@ -73,7 +79,8 @@ struct FormatBf16 {
   static TURBOQUANT_INLINE CodedBits Encode(__m512 x, __m512, __m512, KvSide) {
     const __m512i bits = _mm512_castps_si512(x);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
+    const __m512i rounded =
+        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
     const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
     const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return {_mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16), 0};
@@ -109,10 +116,12 @@ struct FormatInt4Asym {
   static TURBOQUANT_INLINE CodedBits Encode(__m512 x, __m512 inv_scale, __m512 zero_point, KvSide) {
     const __m512 shifted = _mm512_add_ps(Scaled(x, inv_scale), zero_point);
     const __m512i code = _mm512_cvtps_epi32(Clamp(shifted, 0.0f, 15.0f));
-    const __mmask16 ends = _mm512_testn_epi32_mask(code, code) | _mm512_cmpeq_epi32_mask(code, _mm512_set1_epi32(15));
+    const __mmask16 ends =
+        _mm512_testn_epi32_mask(code, code) | _mm512_cmpeq_epi32_mask(code, _mm512_set1_epi32(15));
     return {code, ends};
   }
-  // Minimum and maximum over the finite values; a constant group keeps its value by a zero point of -+1.
+  // Minimum and maximum over the finite values; a constant group keeps its value by a zero point of
+  // -+1.
   static uint16_t Fit(const float* x, int n, uint16_t* zero_point) {
     __m512 min = Infinity();
     __m512 negated_max = Infinity();
@@ -134,12 +143,14 @@ struct FormatInt4Asym {
     return stored;
   }
   static TURBOQUANT_INLINE __m512 Negate(__m512 x) {
-    return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), _mm512_set1_epi32(INT32_MIN)));
+    return _mm512_castsi512_ps(
+        _mm512_xor_si512(_mm512_castps_si512(x), _mm512_set1_epi32(INT32_MIN)));
   }
 };
 
-// FP8 with the given exponent bias and mantissa bits. Below the smallest normal number codes count subnormal steps; the
-// product with a power of two is exact. Above, the mantissa is rounded in the bits of the f32.
+// FP8 with the given exponent bias and mantissa bits. Below the smallest normal number codes count
+// subnormal steps; the product with a power of two is exact. Above, the mantissa is rounded in the
+// bits of the f32.
 template <int kMantissa, int kExponentBias, int kMaxCode>
 struct FormatFp8 {
   using Code = uint8_t;
@@ -154,13 +165,19 @@ struct FormatFp8 {
     const __m512i bits = _mm512_castps_si512(magnitude);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, kShift), _mm512_set1_epi32(1));
     const __m512i half = _mm512_set1_epi32((1 << (kShift - 1)) - 1);
-    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, half), odd), kShift);
-    const __m512i normal = _mm512_sub_epi32(rounded, _mm512_set1_epi32((127 - kExponentBias) << kMantissa));
-    const __m512i steps = _mm512_cvtps_epi32(_mm512_mul_ps(magnitude, _mm512_set1_ps(kStepsPerUnit)));
-    const __mmask16 subnormal = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(kSmallestNormal), _CMP_LT_OQ);
+    const __m512i rounded =
+        _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, half), odd), kShift);
+    const __m512i normal =
+        _mm512_sub_epi32(rounded, _mm512_set1_epi32((127 - kExponentBias) << kMantissa));
+    const __m512i steps =
+        _mm512_cvtps_epi32(_mm512_mul_ps(magnitude, _mm512_set1_ps(kStepsPerUnit)));
+    const __mmask16 subnormal =
+        _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(kSmallestNormal), _CMP_LT_OQ);
     const __m512i code = _mm512_mask_mov_epi32(normal, subnormal, steps);
-    const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(_mm512_castps_si512(scaled), 24), _mm512_set1_epi32(0x80));
-    return {_mm512_or_si512(code, sign), _mm512_cmpeq_epi32_mask(code, _mm512_set1_epi32(kMaxCode))};
+    const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(_mm512_castps_si512(scaled), 24),
+                                          _mm512_set1_epi32(0x80));
+    return {_mm512_or_si512(code, sign),
+            _mm512_cmpeq_epi32_mask(code, _mm512_set1_epi32(kMaxCode))};
   }
   static uint16_t Fit(const float* x, int n, uint16_t*) { return SymmetricScale(x, n, kMax); }
 };
@@ -184,12 +201,14 @@ TURBOQUANT_INLINE __m512i LoadCodes(const uint8_t* in) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
 }
 
-// K: a lane is a token, so that a line collects one dword of every row (two for 4-bit codes, as two planes).
+// K: a lane is a token, so that a line collects one dword of every row (two for 4-bit codes, as two
+// planes).
 template <typename Format>
 void KeyLines(const CodeRows<typename Format::Code>& codes, int head_dim, uint8_t* lines) {
   constexpr int kRowBytes = sizeof(codes[0]);
-  const __m512i rows = _mm512_mullo_epi32(
-      _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32(kRowBytes));
+  const __m512i rows =
+      _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                         _mm512_set1_epi32(kRowBytes));
   const auto* base = reinterpret_cast<const uint8_t*>(codes);
   for (int line = 0; line < head_dim * Format::kBits / 32; ++line) {
     __m512i bits;
@@ -213,7 +232,8 @@ void ValueLines(const CodeRows<typename Format::Code>& codes, int head_dim, uint
       __m512i bits = LoadCodes(codes[token] + c);
       for (int i = 1; i < kCodes; ++i) {
         const int shift = Format::kBits == 4 ? i % 4 * 8 + i / 4 * 4 : i * Format::kBits;
-        bits = _mm512_or_si512(bits, _mm512_sll_epi32(LoadCodes(codes[token + i] + c), _mm_cvtsi32_si128(shift)));
+        bits = _mm512_or_si512(
+            bits, _mm512_sll_epi32(LoadCodes(codes[token + i] + c), _mm_cvtsi32_si128(shift)));
       }
       _mm512_store_si512(lines, bits);
     }
@@ -237,7 +257,8 @@ void StaticScales(const EncodeArgs& args, ChannelScales& scales) {
     for (int c = 0; c < head_dim; c += kLanes) {
       const __m512 scale = _mm512_loadu_ps(args.static_scales.channels + c);
       const __mmask16 positive = _mm512_cmp_ps_mask(scale, _mm512_setzero_ps(), _CMP_GT_OQ);
-      _mm512_store_ps(scales.inv_scale + c, _mm512_maskz_div_ps(positive, _mm512_set1_ps(1.0f), scale));
+      _mm512_store_ps(scales.inv_scale + c,
+                      _mm512_maskz_div_ps(positive, _mm512_set1_ps(1.0f), scale));
     }
   }
 }
@@ -250,7 +271,8 @@ void DynamicScales(const EncodeArgs& args, int token, int group_size, ChannelSca
     uint16_t zero_point = 0;
     const uint16_t scale = Format::Fit(row + c, group_size, &zero_point);
     const size_t at =
-        static_cast<size_t>(c / group_size) * static_cast<size_t>(args.shape.num_tokens) + static_cast<size_t>(token);
+        static_cast<size_t>(c / group_size) * static_cast<size_t>(args.shape.num_tokens) +
+        static_cast<size_t>(token);
     args.scales[at] = scale;
     if (args.spec.dtype == KvCacheDtype::kInt4Asym) args.zero_points[at] = zero_point;
     Fill(scales.inv_scale + c, group_size, InverseScale(FromF16(scale)));
@@ -273,13 +295,15 @@ void Encode(const EncodeArgs& args) {
       if (dynamic) DynamicScales<Format>(args, first + t, group_size, scales);
       const float* row = args.x + static_cast<size_t>(first + t) * static_cast<size_t>(head_dim);
       for (int c = 0; c < head_dim; c += kLanes) {
-        const CodedBits coded = Format::Encode(_mm512_loadu_ps(row + c), _mm512_load_ps(scales.inv_scale + c),
-                                               _mm512_load_ps(scales.zero_point + c), side);
+        const CodedBits coded =
+            Format::Encode(_mm512_loadu_ps(row + c), _mm512_load_ps(scales.inv_scale + c),
+                           _mm512_load_ps(scales.zero_point + c), side);
         StoreCodes(coded.bits, codes[t] + c);
         end_codes += __builtin_popcount(coded.ends);
       }
     }
-    uint8_t* lines = args.lines + static_cast<size_t>(first) * static_cast<size_t>(head_dim) * Format::kBits / 8;
+    uint8_t* lines =
+        args.lines + static_cast<size_t>(first) * static_cast<size_t>(head_dim) * Format::kBits / 8;
     if (side == KvSide::kKey) {
       KeyLines<Format>(codes, head_dim, lines);
     } else {

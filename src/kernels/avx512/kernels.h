@@ -1,6 +1,7 @@
-// The AVX-512 kernels: F, BW, DQ, VL and VNNI, nothing beyond. Contracts: kernels/kernel_table.h; shape and reasons:
-// docs/kernels/avx512.md. Files in this folder take plain pointers and define nothing but these functions: whatever else
-// they need has internal linkage, so that no AVX-512 copy of a shared inline function can reach the rest of the program.
+// The AVX-512 kernels: F, BW, DQ, VL and VNNI, nothing beyond. Contracts: kernels/kernel_table.h;
+// shape and reasons: docs/kernels/avx512.md. Files in this folder take plain pointers and define
+// nothing but these functions: whatever else they need has internal linkage, so that no AVX-512
+// copy of a shared inline function can reach the rest of the program.
 #ifndef TURBOQUANT_KERNELS_AVX512_KERNELS_H_
 #define TURBOQUANT_KERNELS_AVX512_KERNELS_H_
 
@@ -9,9 +10,9 @@
 namespace turboquant::avx512 {
 
 // Prepared rows, PreparedQBytes apart:
-//   integer formats: [head_dim/4][4 s8 hi, 4 s8 lo] | f32 sq | i32 [num_groups] sums of q_int       q_int = 256 * hi + lo
-//   f32, f16, bf16:  f32 [head_dim]
-//   fp8:             f32 [head_dim/4][4], channels of a quad in the order 0 2 1 3
+//   integer formats: [head_dim/4][4 s8 hi, 4 s8 lo] | f32 sq | i32 [num_groups] sums of q_int q_int
+//   = 256 * hi + lo f32, f16, bf16:  f32 [head_dim] fp8:             f32 [head_dim/4][4], channels
+//   of a quad in the order 0 2 1 3
 void PrepareQF32(const PrepareQArgs& args);
 void PrepareQF16(const PrepareQArgs& args);
 void PrepareQBf16(const PrepareQArgs& args);

@@ -6,10 +6,13 @@ namespace {
 
 constexpr float kMaxQCode = 32512.0f;
 
-// 16 channels of q' from channel c on. The order of the products is part of the format (kernel_table.h).
+// 16 channels of q' from channel c on. The order of the products is part of the format
+// (kernel_table.h).
 TURBOQUANT_INLINE __m512 Folded(const PrepareQArgs& args, const float* q, int c) {
   const __m512 scaled = _mm512_mul_ps(_mm512_loadu_ps(q + c), _mm512_set1_ps(args.scale));
-  return args.channel_scales == nullptr ? scaled : _mm512_mul_ps(scaled, _mm512_loadu_ps(args.channel_scales + c));
+  return args.channel_scales == nullptr
+             ? scaled
+             : _mm512_mul_ps(scaled, _mm512_loadu_ps(args.channel_scales + c));
 }
 
 // sq of a row: 0 where q' is tiny, NaN where it is not finite.
@@ -31,7 +34,8 @@ float ScaleOfRow(const PrepareQArgs& args, const float* q) {
 TURBOQUANT_INLINE int32_t StoreCodes(__m512i codes, uint8_t* out) {
   const __m512i hi = _mm512_srai_epi32(_mm512_add_epi32(codes, _mm512_set1_epi32(128)), 8);
   const __m128i hi_bytes = _mm512_cvtepi32_epi8(hi);
-  const __m128i lo_bytes = _mm512_cvtepi32_epi8(codes);  // codes - 256 * hi lies in -128..127: the low byte
+  const __m128i lo_bytes =
+      _mm512_cvtepi32_epi8(codes);  // codes - 256 * hi lies in -128..127: the low byte
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_unpacklo_epi32(hi_bytes, lo_bytes));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16), _mm_unpackhi_epi32(hi_bytes, lo_bytes));
   return Sum(codes);
@@ -48,8 +52,9 @@ void PrepareInteger(const PrepareQArgs& args) {
     for (int first = 0; first < args.head_dim; first += args.group_size) {
       int32_t sum = 0;
       for (int c = first; c < first + args.group_size; c += kLanes) {
-        const __m512i codes = scale > 0 ? _mm512_cvtps_epi32(_mm512_div_ps(Folded(args, q, c), _mm512_set1_ps(scale)))
-                                        : _mm512_setzero_si512();
+        const __m512i codes =
+            scale > 0 ? _mm512_cvtps_epi32(_mm512_div_ps(Folded(args, q, c), _mm512_set1_ps(scale)))
+                      : _mm512_setzero_si512();
         sum += StoreCodes(codes, row + 2 * c);
       }
       tail += sizeof(sum);
@@ -63,7 +68,8 @@ void PrepareFloat(const PrepareQArgs& args) {
   const size_t row_bytes = PreparedRowBytes(args.head_dim, args.group_size);
   for (int r = 0; r < args.num_rows; ++r) {
     const float* q = args.q + static_cast<size_t>(r) * args.q_stride;
-    auto* row = reinterpret_cast<float*>(static_cast<uint8_t*>(args.out) + static_cast<size_t>(r) * row_bytes);
+    auto* row = reinterpret_cast<float*>(static_cast<uint8_t*>(args.out) +
+                                         static_cast<size_t>(r) * row_bytes);
     for (int c = 0; c < args.head_dim; c += kLanes) {
       const __m512 x = Folded(args, q, c);
       _mm512_storeu_ps(row + c, kFp8Order ? ToFp8Order(x) : x);

@@ -1,5 +1,6 @@
-// Weighted sums of V lines. A pass takes kRows rows x kColumns columns of 16 channels over all tokens of the tile, with one
-// accumulator each (two where codes are widened in pairs), so that a line that was loaded serves all rows of the pass.
+// Weighted sums of V lines. A pass takes kRows rows x kColumns columns of 16 channels over all
+// tokens of the tile, with one accumulator each (two where codes are widened in pairs), so that a
+// line that was loaded serves all rows of the pass.
 #include "kernels/avx512/kernels.h"
 #include "kernels/avx512/lines.h"
 
@@ -8,8 +9,9 @@ namespace {
 
 constexpr int kMaxVectors = kMaxTileTokens / kLanes;
 
-// Rows of p over one channel group as the products take them. Integer formats: u8 codes, the value of one step, and what is
-// taken off the sums: an integer for biased codes, a float for zero points.
+// Rows of p over one channel group as the products take them. Integer formats: u8 codes, the value
+// of one step, and what is taken off the sums: an integer for biased codes, a float for zero
+// points.
 struct CodedP {
   alignas(64) uint8_t codes[kMaxTileRows][kMaxTileTokens];
   float step[kMaxTileRows];
@@ -30,11 +32,13 @@ TURBOQUANT_INLINE __m512 ScaledP(const PvArgs& args, int r, int token, const uin
 constexpr int DwordOfQuad(int quad) { return 4 * (quad & 3) + (quad >> 2); }
 
 TURBOQUANT_INLINE __m512i PackCodes(const __m512i (&codes)[kMaxVectors]) {
-  return _mm512_packus_epi16(_mm512_packus_epi32(codes[0], codes[1]), _mm512_packus_epi32(codes[2], codes[3]));
+  return _mm512_packus_epi16(_mm512_packus_epi32(codes[0], codes[1]),
+                             _mm512_packus_epi32(codes[2], codes[3]));
 }
 
 // sum_t u8[t] * zp[t].
-TURBOQUANT_INLINE float ZeroPointSum(const __m512i (&codes)[kMaxVectors], int vectors, const uint16_t* zero_points) {
+TURBOQUANT_INLINE float ZeroPointSum(const __m512i (&codes)[kMaxVectors], int vectors,
+                                     const uint16_t* zero_points) {
   __m512 sum = _mm512_setzero_ps();
   for (int v = 0; v < vectors; ++v) {
     sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(codes[v]), LoadHalfs(zero_points + v * kLanes), sum);
@@ -44,7 +48,8 @@ TURBOQUANT_INLINE float ZeroPointSum(const __m512i (&codes)[kMaxVectors], int ve
 
 // scales and zero_points: those of the group; scales may be null.
 template <int kBias, bool kZeroPoints>
-void CodeRow(const PvArgs& args, int r, const uint16_t* scales, const uint16_t* zero_points, CodedP& p) {
+void CodeRow(const PvArgs& args, int r, const uint16_t* scales, const uint16_t* zero_points,
+             CodedP& p) {
   const int vectors = args.num_tokens / kLanes;
   __m512 pv[kMaxVectors];
   __m512 max = _mm512_setzero_ps();
@@ -68,7 +73,9 @@ void CodeRow(const PvArgs& args, int r, const uint16_t* scales, const uint16_t* 
   p.step[r] = empty ? 0.0f : row_max / 255.0f;
   p.offset[r] = kZeroPoints ? ZeroPointSum(codes, vectors, zero_points) : 0.0f;
   p.bias[r] =
-      kBias == 0 ? 0 : -kBias * Sum(_mm512_dpbusd_epi32(_mm512_setzero_si512(), packed, _mm512_set1_epi8(1)));
+      kBias == 0
+          ? 0
+          : -kBias * Sum(_mm512_dpbusd_epi32(_mm512_setzero_si512(), packed, _mm512_set1_epi8(1)));
 }
 
 // What a pass works on: rows from row on, columns of 16 channels from column on.
@@ -79,17 +86,20 @@ struct Pass {
 };
 
 TURBOQUANT_INLINE size_t LineOffset(const PvArgs& args, int line, int column) {
-  return (static_cast<size_t>(line) * static_cast<size_t>(args.head_dim / kLanes) + static_cast<size_t>(column)) *
+  return (static_cast<size_t>(line) * static_cast<size_t>(args.head_dim / kLanes) +
+          static_cast<size_t>(column)) *
          kLineBytes;
 }
 
 TURBOQUANT_INLINE void PrefetchLines(const PvArgs& args, size_t offset, int columns) {
-  for (int c = 0; c < columns; ++c) Prefetch(args.prefetch + offset + static_cast<size_t>(c) * kLineBytes);
+  for (int c = 0; c < columns; ++c)
+    Prefetch(args.prefetch + offset + static_cast<size_t>(c) * kLineBytes);
 }
 
 // out = out * rescale + x for 16 channels of a row. Not fused, as in the scalar rows.
 TURBOQUANT_INLINE void Accumulate(const PvArgs& args, int row, int column, __m512 x) {
-  float* out = args.out + static_cast<size_t>(row) * static_cast<size_t>(args.head_dim) + column * kLanes;
+  float* out =
+      args.out + static_cast<size_t>(row) * static_cast<size_t>(args.head_dim) + column * kLanes;
   const __m512 old = _mm512_mul_ps(_mm512_loadu_ps(out), _mm512_set1_ps(args.rescale[row]));
   _mm512_storeu_ps(out, _mm512_add_ps(old, x));
 }
@@ -114,14 +124,16 @@ void IntegerPass(const Pass& pass, const CodedP& p) {
       }
       for (int r = 0; r < kRows; ++r) {
         const __m512i row = _mm512_set1_epi32(LoadI32(quad + r * kMaxTileTokens));
-        for (int c = 0; c < kColumns; ++c) acc[r][c] = _mm512_dpbusd_epi32(acc[r][c], row, codes[c]);
+        for (int c = 0; c < kColumns; ++c)
+          acc[r][c] = _mm512_dpbusd_epi32(acc[r][c], row, codes[c]);
       }
     }
   }
   for (int r = 0; r < kRows; ++r) {
     const int row = pass.row + r;
     for (int c = 0; c < kColumns; ++c) {
-      const __m512 sum = _mm512_sub_ps(_mm512_cvtepi32_ps(acc[r][c]), _mm512_set1_ps(p.offset[row]));
+      const __m512 sum =
+          _mm512_sub_ps(_mm512_cvtepi32_ps(acc[r][c]), _mm512_set1_ps(p.offset[row]));
       Accumulate(args, row, pass.column + c, _mm512_mul_ps(sum, _mm512_set1_ps(p.step[row])));
     }
   }
@@ -146,7 +158,8 @@ void FloatPass(const Pass& pass, const FloatP& p) {
       Lines::Load(args.v + offset + static_cast<size_t>(c) * kLineBytes, x);
       for (int step = 0; step < kSteps; ++step) {
         for (int r = 0; r < kRows; ++r) {
-          const __m512 values = Lines::RowValues(rows + r * kMaxTileTokens + line * Lines::kCodes, step);
+          const __m512 values =
+              Lines::RowValues(rows + r * kMaxTileTokens + line * Lines::kCodes, step);
           for (int part = 0; part < kParts; ++part) {
             acc[r][c][part] = _mm512_fmadd_ps(x[step][part], values, acc[r][c][part]);
           }
@@ -166,8 +179,11 @@ void FloatPass(const Pass& pass, const FloatP& p) {
 template <typename Lines, int kBias, bool kZeroPoints>
 struct IntegerFormat {
   using P = CodedP;
-  static constexpr int MaxColumns(int rows) { return rows <= 2 ? 8 : 4; }  // at most 16 accumulators
-  static void Prepare(const PvArgs& args, int r, const uint16_t* scales, const uint16_t* zero_points, P& p) {
+  static constexpr int MaxColumns(int rows) {
+    return rows <= 2 ? 8 : 4;
+  }  // at most 16 accumulators
+  static void Prepare(const PvArgs& args, int r, const uint16_t* scales,
+                      const uint16_t* zero_points, P& p) {
     CodeRow<kBias, kZeroPoints>(args, r, scales, zero_points, p);
   }
   template <int kRows, int kColumns>
@@ -195,10 +211,14 @@ struct FloatFormat {
 };
 
 template <typename Format, int kRows>
-void RowBlock(const PvArgs& args, int row, int first_column, int last_column, const typename Format::P& p) {
+void RowBlock(const PvArgs& args, int row, int first_column, int last_column,
+              const typename Format::P& p) {
   for (int column = first_column; column < last_column;) {
     const int left = last_column - column;
-    const Pass pass = {.args = args, .row = row, .column = column, .prefetch = args.prefetch != nullptr && row == 0};
+    const Pass pass = {.args = args,
+                       .row = row,
+                       .column = column,
+                       .prefetch = args.prefetch != nullptr && row == 0};
     if constexpr (Format::MaxColumns(kRows) >= 8) {
       if (left >= 8) {
         Format::template Run<kRows, 8>(pass, p);
@@ -229,9 +249,11 @@ void Pv(const PvArgs& args) {
   typename Format::P p;
   for (int first = 0; first < args.head_dim / kLanes; first += group_columns) {
     const int last = first + group_columns;
-    const size_t scale_at = static_cast<size_t>(first / group_columns) * static_cast<size_t>(args.scale_stride);
+    const size_t scale_at =
+        static_cast<size_t>(first / group_columns) * static_cast<size_t>(args.scale_stride);
     const uint16_t* scales = args.scales == nullptr ? nullptr : args.scales + scale_at;
-    const uint16_t* zero_points = args.zero_points == nullptr ? nullptr : args.zero_points + scale_at;
+    const uint16_t* zero_points =
+        args.zero_points == nullptr ? nullptr : args.zero_points + scale_at;
     for (int r = 0; r < args.num_rows; ++r) Format::Prepare(args, r, scales, zero_points, p);
     for (int row = 0; row < args.num_rows;) {
       const int left = args.num_rows - row;

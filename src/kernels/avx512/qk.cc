@@ -1,6 +1,7 @@
-// Scores of a tile. A pass takes kRows rows x kVectors vectors of 16 tokens, so that a line that was loaded (and widened)
-// serves all rows of the pass. Per channel group the sums are flushed into args.scores with the group's scales; every
-// score has one chain of additions in channel order, whatever the pass around it looks like.
+// Scores of a tile. A pass takes kRows rows x kVectors vectors of 16 tokens, so that a line that
+// was loaded (and widened) serves all rows of the pass. Per channel group the sums are flushed into
+// args.scores with the group's scales; every score has one chain of additions in channel order,
+// whatever the pass around it looks like.
 #include "kernels/avx512/kernels.h"
 #include "kernels/avx512/lines.h"
 
@@ -17,12 +18,14 @@ struct Pass {
   const uint8_t* prefetch;  // beside k, or null
 };
 
-// Multiplies a group's term with the scales and adds it to the scores. Sum of terms in group order, as the scalar rows do.
-TURBOQUANT_INLINE void Flush(const Pass& pass, int r, int v, int group, __m512 term, __m512 factor) {
+// Multiplies a group's term with the scales and adds it to the scores. Sum of terms in group order,
+// as the scalar rows do.
+TURBOQUANT_INLINE void Flush(const Pass& pass, int r, int v, int group, __m512 term,
+                             __m512 factor) {
   const QkArgs& args = pass.args;
   const int token = pass.token + v * kLanes;
-  const size_t scale_at =
-      static_cast<size_t>(group) * static_cast<size_t>(args.scale_stride) + static_cast<size_t>(token);
+  const size_t scale_at = static_cast<size_t>(group) * static_cast<size_t>(args.scale_stride) +
+                          static_cast<size_t>(token);
   float* scores = args.scores + (pass.row + r) * kMaxTileTokens + token;
   if (args.scales != nullptr) term = _mm512_mul_ps(term, LoadHalfs(args.scales + scale_at));
   if (group > 0) term = _mm512_add_ps(_mm512_loadu_ps(scores), term);
@@ -30,9 +33,10 @@ TURBOQUANT_INLINE void Flush(const Pass& pass, int r, int v, int group, __m512 t
   _mm512_storeu_ps(scores, last ? _mm512_mul_ps(term, factor) : term);
 }
 
-// Integer formats. q_int = 256 * hi + lo: two vpdpbusd accumulators per row and vector, hi and lo; the bias of the codes is
-// taken off by the start value of lo. All of it is arithmetic modulo 2^32, and the result fits: |sum| <= 32512 * 128 * 512
-// < 2^31 for every byte pattern and head_dim <= 512.
+// Integer formats. q_int = 256 * hi + lo: two vpdpbusd accumulators per row and vector, hi and lo;
+// the bias of the codes is taken off by the start value of lo. All of it is arithmetic modulo 2^32,
+// and the result fits: |sum| <= 32512 * 128 * 512 < 2^31 for every byte pattern and head_dim <=
+// 512.
 template <typename Lines, int kBias, bool kZeroPoints, int kRows, int kVectors>
 void IntegerPass(const Pass& pass) {
   constexpr int kLineChannels = 4 * Lines::kPlanes;
@@ -77,11 +81,13 @@ void IntegerPass(const Pass& pass) {
       const uint8_t* row_tail = tail + static_cast<size_t>(r) * pass.q_stride;
       const __m512 scale = _mm512_set1_ps(LoadF32(row_tail));
       for (int v = 0; v < kVectors; ++v) {
-        __m512 term = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(hi[r][v], 8), lo[r][v]));
+        __m512 term =
+            _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(hi[r][v], 8), lo[r][v]));
         if constexpr (kZeroPoints) {
           const size_t at = static_cast<size_t>(group) * static_cast<size_t>(args.scale_stride) +
                             static_cast<size_t>(pass.token + v * kLanes);
-          const __m512 sum = _mm512_set1_ps(static_cast<float>(LoadI32(row_tail + 4 * (group + 1))));
+          const __m512 sum =
+              _mm512_set1_ps(static_cast<float>(LoadI32(row_tail + 4 * (group + 1))));
           term = _mm512_sub_ps(term, _mm512_mul_ps(LoadHalfs(args.zero_points + at), sum));
         }
         Flush(pass, r, v, group, term, scale);
@@ -116,7 +122,8 @@ void FloatPass(const Pass& pass) {
         Lines::Load(k + static_cast<size_t>(v) * vector_bytes, x);
         for (int step = 0; step < kSteps; ++step) {
           for (int r = 0; r < kRows; ++r) {
-            const auto* row = reinterpret_cast<const float*>(q + static_cast<size_t>(r) * pass.q_stride);
+            const auto* row =
+                reinterpret_cast<const float*>(q + static_cast<size_t>(r) * pass.q_stride);
             const __m512 values = Lines::RowValues(row, step);
             for (int part = 0; part < kParts; ++part) {
               acc[r][v][part] = _mm512_fmadd_ps(x[step][part], values, acc[r][v][part]);
@@ -159,17 +166,19 @@ struct FloatFormat {
 template <typename Format, int kRows>
 void RowBlock(const QkArgs& args, int row) {
   const size_t q_stride = PreparedRowBytes(args.head_dim, args.group_size);
-  const size_t vector_bytes = static_cast<size_t>(args.head_dim / Format::kLineChannels) * kLineBytes;
+  const size_t vector_bytes =
+      static_cast<size_t>(args.head_dim / Format::kLineChannels) * kLineBytes;
   for (int token = 0; token < args.num_tokens;) {
     const int vectors = (args.num_tokens - token) / kLanes;
     const size_t offset = static_cast<size_t>(token / kLanes) * vector_bytes;
-    const Pass pass = {.args = args,
-                       .row = row,
-                       .token = token,
-                       .q = static_cast<const uint8_t*>(args.q) + static_cast<size_t>(row) * q_stride,
-                       .q_stride = q_stride,
-                       .k = args.k + offset,
-                       .prefetch = args.prefetch == nullptr || row > 0 ? nullptr : args.prefetch + offset};
+    const Pass pass = {
+        .args = args,
+        .row = row,
+        .token = token,
+        .q = static_cast<const uint8_t*>(args.q) + static_cast<size_t>(row) * q_stride,
+        .q_stride = q_stride,
+        .k = args.k + offset,
+        .prefetch = args.prefetch == nullptr || row > 0 ? nullptr : args.prefetch + offset};
     if constexpr (Format::MaxVectors(kRows) == 4) {
       if (vectors >= 4) {
         Format::template Run<kRows, 4>(pass);
@@ -187,8 +196,11 @@ void RowBlock(const QkArgs& args, int row) {
   }
 }
 
-// Rows of the next block: as many as a pass takes, but no block of one where two of two or three would do.
-constexpr int BlockRows(int left, int most) { return left == most + 1 ? (left + 1) / 2 : (left < most ? left : most); }
+// Rows of the next block: as many as a pass takes, but no block of one where two of two or three
+// would do.
+constexpr int BlockRows(int left, int most) {
+  return left == most + 1 ? (left + 1) / 2 : (left < most ? left : most);
+}
 
 template <typename Format>
 void Qk(const QkArgs& args) {

@@ -7,13 +7,15 @@ namespace {
 constexpr int kMaxVectors = kMaxTileTokens / kLanes;
 constexpr float kInfinity = __builtin_inff();
 
-// x = n * ln 2 + r with |r| <= ln 2 / 2; e^r = 1 + Expm1Reduced(r), relative error of e^r 3e-9 + rounding (minimax).
+// x = n * ln 2 + r with |r| <= ln 2 / 2; e^r = 1 + Expm1Reduced(r), relative error of e^r 3e-9 +
+// rounding (minimax).
 struct Reduced {
   __m512 n, r;
 };
 TURBOQUANT_INLINE Reduced Reduce(__m512 x) {
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
-  const __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e430p-1f), x);  // ln 2 = this - 0x1.05c610p-29
+  const __m512 r =
+      _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e430p-1f), x);  // ln 2 = this - 0x1.05c610p-29
   return {n, _mm512_fmadd_ps(n, _mm512_set1_ps(0x1.05c610p-29f), r)};
 }
 TURBOQUANT_INLINE __m512 Expm1Reduced(__m512 r) {
@@ -31,11 +33,12 @@ TURBOQUANT_INLINE __m512 Exp(__m512 x) {
   return _mm512_scalef_ps(_mm512_add_ps(_mm512_set1_ps(1.0f), Expm1Reduced(reduced.r)), reduced.n);
 }
 
-// tanh x = (e^2x - 1) / (e^2x + 1); e^2x - 1 without cancellation, so that small x keep their relative accuracy.
+// tanh x = (e^2x - 1) / (e^2x + 1); e^2x - 1 without cancellation, so that small x keep their
+// relative accuracy.
 TURBOQUANT_INLINE __m512 Tanh(__m512 x) {
   const __m512 limit = _mm512_set1_ps(20.0f);
-  const __m512 twice =
-      _mm512_max_ps(_mm512_sub_ps(_mm512_setzero_ps(), limit), _mm512_min_ps(limit, _mm512_add_ps(x, x)));
+  const __m512 twice = _mm512_max_ps(_mm512_sub_ps(_mm512_setzero_ps(), limit),
+                                     _mm512_min_ps(limit, _mm512_add_ps(x, x)));
   const Reduced reduced = Reduce(twice);
   const __m512 power = _mm512_scalef_ps(_mm512_set1_ps(1.0f), reduced.n);
   const __m512 expm1 =
@@ -74,7 +77,8 @@ void SoftmaxRow(const SoftmaxArgs& args, int r) {
   // No horizontal maximum unless some lane asks for the move. From -inf any number does.
   args.rescale[r] = 1.0f;
   const __m512 threshold = _mm512_set1_ps(args.max[r] + kLazyRescale);
-  if (_mm512_cmp_ps_mask(tile_max, threshold, _CMP_GT_OQ) != 0) MoveMax(tile_max, &args.max[r], &args.rescale[r]);
+  if (_mm512_cmp_ps_mask(tile_max, threshold, _CMP_GT_OQ) != 0)
+    MoveMax(tile_max, &args.max[r], &args.rescale[r]);
   const __m512 reference = _mm512_set1_ps(args.max[r] == -kInfinity ? 0.0f : args.max[r]);
   __m512 sum = _mm512_setzero_ps();
   for (int v = 0; v < kMaxVectors; ++v) {

@@ -1,9 +1,9 @@
-// vdpbf16ps adds the two products of a lane, channels of K or tokens of V, to an f32 accumulator. It rounds to nearest and
-// takes subnormal inputs and results as 0, whatever MXCSR says.
+// vdpbf16ps adds the two products of a lane, channels of K or tokens of V, to an f32 accumulator.
+// It rounds to nearest and takes subnormal inputs and results as 0, whatever MXCSR says.
 //
-// q is split into two bf16 terms, since one would cost the scores 2^-8 of |q| |k|; two dot products per line are no more
-// work than two FMAs, and nothing has to be widened. Weights p are never negative and their rounding errors average out:
-// one term.
+// q is split into two bf16 terms, since one would cost the scores 2^-8 of |q| |k|; two dot products
+// per line are no more work than two FMAs, and nothing has to be widened. Weights p are never
+// negative and their rounding errors average out: one term.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -22,7 +22,9 @@ constexpr int kLineBytes = 64;
 
 // As in kernels/avx512/lines.h.
 constexpr size_t PreparedRowBytes(int head_dim, int group_size) {
-  return (4 * static_cast<size_t>(head_dim) + 4 * static_cast<size_t>(head_dim / group_size) + 127) / 64 * 64;
+  return (4 * static_cast<size_t>(head_dim) + 4 * static_cast<size_t>(head_dim / group_size) +
+          127) /
+         64 * 64;
 }
 static_assert(PreparedRowBytes(128, 128) == PreparedQBytes(128, 128));
 static_assert(PreparedRowBytes(80, 80) == PreparedQBytes(80, 80));
@@ -54,7 +56,9 @@ TURBOQUANT_INLINE __m512 FromBf16(__m256i x) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
-TURBOQUANT_INLINE void Prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
+TURBOQUANT_INLINE void Prefetch(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+}
 
 // kRows rows x kVectors vectors of 16 tokens from `token` on.
 template <int kRows, int kVectors>
@@ -62,7 +66,8 @@ void QkPass(const QkArgs& args, int first_row, int token) {
   const size_t q_stride = PreparedRowBytes(args.head_dim, args.group_size);
   const size_t vector_bytes = static_cast<size_t>(args.head_dim / 2) * kLineBytes;
   const size_t offset = static_cast<size_t>(token / kLanes) * vector_bytes;
-  const uint8_t* rows = static_cast<const uint8_t*>(args.q) + static_cast<size_t>(first_row) * q_stride;
+  const uint8_t* rows =
+      static_cast<const uint8_t*>(args.q) + static_cast<size_t>(first_row) * q_stride;
   const bool prefetch = args.prefetch != nullptr && first_row == 0;
   __m512 acc_hi[kRows][kVectors], acc_lo[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -96,7 +101,8 @@ void QkPass(const QkArgs& args, int first_row, int token) {
 template <int kRows>
 void QkRows(const QkArgs& args, int row) {
   int token = 0;
-  for (; token + 4 * kLanes <= args.num_tokens; token += 4 * kLanes) QkPass<kRows, 4>(args, row, token);
+  for (; token + 4 * kLanes <= args.num_tokens; token += 4 * kLanes)
+    QkPass<kRows, 4>(args, row, token);
   for (; token < args.num_tokens; token += kLanes) QkPass<kRows, 1>(args, row, token);
 }
 
@@ -110,9 +116,9 @@ void PvPass(const PvArgs& args, const uint16_t (*p)[kMaxTileTokens], int first_r
     for (int c = 0; c < kColumns; ++c) acc[r][c] = _mm512_setzero_ps();
   }
   for (int line = 0; line < args.num_tokens / 2; ++line) {
-    const size_t at =
-        (static_cast<size_t>(line) * static_cast<size_t>(args.head_dim / kLanes) + static_cast<size_t>(column)) *
-        kLineBytes;
+    const size_t at = (static_cast<size_t>(line) * static_cast<size_t>(args.head_dim / kLanes) +
+                       static_cast<size_t>(column)) *
+                      kLineBytes;
     __m512bh v[kColumns];
     for (int c = 0; c < kColumns; ++c) {
       v[c] = LoadLine(args.v + at + static_cast<size_t>(c) * kLineBytes);
@@ -124,7 +130,9 @@ void PvPass(const PvArgs& args, const uint16_t (*p)[kMaxTileTokens], int first_r
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    float* out = args.out + static_cast<size_t>(first_row + r) * static_cast<size_t>(args.head_dim) + column * kLanes;
+    float* out = args.out +
+                 static_cast<size_t>(first_row + r) * static_cast<size_t>(args.head_dim) +
+                 column * kLanes;
     const __m512 rescale = _mm512_set1_ps(args.rescale[first_row + r]);
     for (int c = 0; c < kColumns; ++c, out += kLanes) {
       _mm512_storeu_ps(out, _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(out), rescale), acc[r][c]));
@@ -152,7 +160,8 @@ void PrepareQBf16(const PrepareQArgs& args) {
     uint8_t* row = static_cast<uint8_t*>(args.out) + static_cast<size_t>(r) * row_bytes;
     for (int c = 0; c < args.head_dim; c += kLanes, row += 4 * kLanes) {
       __m512 x = _mm512_mul_ps(_mm512_loadu_ps(q + c), _mm512_set1_ps(args.scale));
-      if (args.channel_scales != nullptr) x = _mm512_mul_ps(x, _mm512_loadu_ps(args.channel_scales + c));
+      if (args.channel_scales != nullptr)
+        x = _mm512_mul_ps(x, _mm512_loadu_ps(args.channel_scales + c));
       const __m256i hi = ToBf16(x);
       const __m256i lo = ToBf16(_mm512_sub_ps(x, FromBf16(hi)));
       // Pairs alternate: the dwords of hi at even places, those of lo at odd ones.

@@ -1,5 +1,5 @@
-// BF16 dot products (vdpbf16ps) for bf16 caches. Contracts: kernels/kernel_table.h; the rules of kernels/avx512/kernels.h
-// hold here too.
+// BF16 dot products (vdpbf16ps) for bf16 caches. Contracts: kernels/kernel_table.h; the rules of
+// kernels/avx512/kernels.h hold here too.
 #ifndef TURBOQUANT_KERNELS_AVX512BF16_KERNELS_H_
 #define TURBOQUANT_KERNELS_AVX512BF16_KERNELS_H_
 
