@@ -3,9 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -110,6 +110,42 @@ TEST(ModelRunner, RefusesWhatDoesNotFit) {
   options.num_threads = 513;
   EXPECT_THAT(message(options), ::testing::HasSubstr("513 threads"));
 }
+
+#ifndef TURBOQUANT_SANITIZED  // whose shadow memory grows as well
+size_t ResidentBytes() {
+  size_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Between 2,048 and 5,120 tokens the process grows by their blocks and by nothing else.
+TEST(ModelRunner, MemoryGrowsByBlocksOnly) {
+  for (const char* dtype : {"f16", "int8"}) {
+    auto plan = PlanCache(TestModel()->config(), {.kv_cache_dtype = dtype, .max_model_len = 5120},
+                          {.usable_bytes = uint64_t{1} << 33});
+    ASSERT_TRUE(plan) << plan.error().message;
+    auto runner = ModelRunner::Create(TestModel(), {.cache = plan->config, .max_context = 5120});
+    ASSERT_TRUE(runner) << runner.error().message;
+    const SequenceId id = *(*runner)->cache().AddSequence();
+    const std::vector<int32_t> tokens(512, 7);
+    const auto feed = [&](int until) {
+      while ((*runner)->cache().NumTokens(id) < until) {
+        ASSERT_TRUE((*runner)->cache().AllocateSlots(id, 512));
+        const StepInput input = {.sequence = id, .tokens = tokens, .logits = Logits::kNone};
+        (*runner)->Execute({&input, 1});
+      }
+    };
+    feed(2048);
+    const size_t before = ResidentBytes(), buffers = (*runner)->buffer_bytes();
+    feed(5120);
+    const double growth = static_cast<double>(ResidentBytes() - before);
+    const double blocks = plan->bytes_per_token * (5120 - 2048);
+    EXPECT_GT(growth, 0.97 * blocks) << dtype;
+    EXPECT_LT(growth, 1.03 * blocks + 128 * 1024) << dtype;
+    EXPECT_EQ((*runner)->buffer_bytes(), buffers) << dtype;
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace turboquant
