@@ -18,9 +18,10 @@ constexpr std::array kGroupSizes = {16, 32, 64, 128};
 constexpr size_t kMaxValues = size_t{256} * kMaxHeadDim;
 constexpr int kRounds = 4;
 
-enum class ValueKind { kPlain, kTies, kTiny, kHuge, kWild, kAnyBits };
-constexpr std::array kValueKinds = {ValueKind::kPlain, ValueKind::kTies, ValueKind::kTiny,
-                                    ValueKind::kHuge,  ValueKind::kWild, ValueKind::kAnyBits};
+enum class ValueKind { kPlain, kTies, kTiny, kHuge, kWild, kNoneFinite, kAnyBits };
+constexpr std::array kValueKinds = {ValueKind::kPlain,  ValueKind::kTies, ValueKind::kTiny,
+                                    ValueKind::kHuge,   ValueKind::kWild, ValueKind::kNoneFinite,
+                                    ValueKind::kAnyBits};
 
 std::vector<KvSideSpec> Specs(KvCacheDtype dtype, int head_dim) {
   using G = ScaleGranularity;
@@ -61,6 +62,11 @@ float Value(ValueKind kind, DataKind base, int channel, Rng& rng) {
       if (odd == 2) return -std::numeric_limits<float>::infinity();
       if (odd == 3) return -0.0f;
       return static_cast<float>(v);
+    }
+    case ValueKind::kNoneFinite: {
+      constexpr float kInfinity = std::numeric_limits<float>::infinity();
+      constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+      return std::array{kNan, kInfinity, -kInfinity}[static_cast<size_t>(rng.Below(3))];
     }
     case ValueKind::kAnyBits:
       return std::bit_cast<float>(static_cast<uint32_t>(rng.Next()));
