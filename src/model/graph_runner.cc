@@ -8,30 +8,16 @@
 #include "model/ggml_support.h"
 #include "model/graph_builder.h"
 #include "model/model.h"
-#include "model/model_impl.h"
+#include "model/step_graph.h"
 
 namespace turboquant {
 namespace {
 
 // Graphs of few rows (decode) are kept, the least recently used one going first. All larger ones share one place and one
-// buffer: building and placing one anew costs 0.2 to 0.3 ms, which a step of that many rows does not notice, while each
-// would hold buffers of its own.
+// buffer: building one anew costs 0.2 to 0.5 ms (docs/decisions/003-graphs-and-weights.md), which a step of that many rows
+// does not notice, while each would hold buffers of its own.
 constexpr int kMaxKeptRows = 32;
 constexpr size_t kMaxKeptGraphs = 16;
-// Rounds of 131072 pauses a worker spins for the next step before it sleeps: a few milliseconds, which bridges sampling
-// but not the time between requests.
-constexpr uint32_t kPollLevel = 1;
-constexpr size_t kNodesPerLayer = 48, kNodesOutsideLayers = 32;  // llama uses 24 + 12; room for the next architecture
-
-struct StepGraph {
-  int num_rows = 0, num_outputs = 0;
-  GgmlContextPtr context;
-  GgmlAllocatorPtr allocator;
-  ggml_cgraph* graph = nullptr;
-  ggml_tensor *tokens = nullptr, *positions = nullptr, *output_rows = nullptr;
-  ggml_tensor* logits = nullptr;  // its data is the caller's; null where no logits are wanted
-  ggml_cplan plan{};
-};
 
 void SetInput(ggml_tensor* input, std::span<const int32_t> values) {
   CHECK_EQ(values.size_bytes(), ggml_nbytes(input));
@@ -40,7 +26,7 @@ void SetInput(ggml_tensor* input, std::span<const int32_t> values) {
 
 GgmlThreadPoolPtr NewThreadPool(int num_threads) {
   ggml_threadpool_params params = ggml_threadpool_params_default(num_threads);
-  params.poll = kPollLevel;
+  params.poll = 0;  // workers sleep between steps (docs/decisions/002-ggml-threads.md)
   return GgmlThreadPoolPtr(ggml_threadpool_new(&params));
 }
 
@@ -60,35 +46,14 @@ struct GraphRunner::Impl {
   void Build(int num_rows, int num_outputs, StepGraph* step);
 };
 
-// The graph's tensors are placed here once; only the logits' place changes from step to step.
 void GraphRunner::Impl::Build(int num_rows, int num_outputs, StepGraph* step) {
-  const Model::Impl& source = model->impl();
-  const size_t max_nodes = kNodesPerLayer * nodes.size() + kNodesOutsideLayers;
-  step->num_rows = num_rows;
-  step->num_outputs = num_outputs;
-  step->context = NewGgmlContext(max_nodes, ggml_graph_overhead_custom(max_nodes, /*grads=*/false));
-  step->graph = ggml_new_graph_custom(step->context.get(), max_nodes, /*grads=*/false);
-  GraphBuilder builder({.context = step->context.get(),
-                        .graph = step->graph,
-                        .config = &source.config,
-                        .weights = source.weights.get(),
-                        .rope_style = source.architecture->rope_style,
-                        .attention_nodes = nodes,
-                        .num_rows = num_rows,
-                        .num_outputs = num_outputs});
-  ggml_tensor* logits = source.architecture->build(builder);
-  step->tokens = builder.tokens();
-  step->positions = builder.positions();
-  step->output_rows = builder.output_rows();
-  step->logits = nullptr;
-  if (num_outputs > 0) {
-    step->logits = logits;
-    ggml_build_forward_expand(step->graph, logits);
-    logits->data = step;  // any address: tells the allocator that this tensor has its place
-  }
-  if (step->allocator == nullptr) step->allocator.reset(ggml_gallocr_new(ggml_backend_cpu_buffer_type()));
-  CHECK(ggml_gallocr_alloc_graph(step->allocator.get(), step->graph));
-  step->plan = ggml_graph_plan(step->graph, num_threads, pool.get());
+  BuildStepGraph({.model = model.get(),
+                  .attention_nodes = nodes,
+                  .num_rows = num_rows,
+                  .num_outputs = num_outputs,
+                  .num_threads = num_threads,
+                  .pool = pool.get()},
+                 step);
 }
 
 StepGraph& GraphRunner::Impl::GraphFor(int num_rows, int num_outputs) {
@@ -148,13 +113,8 @@ void GraphRunner::Forward(PagedAttention* attention, std::span<const int32_t> to
 }
 
 size_t GraphRunner::buffer_bytes() const {
-  size_t bytes = impl_->work.capacity();
-  const auto add = [&](const StepGraph& step) {
-    if (step.allocator == nullptr) return;
-    bytes += ggml_gallocr_get_buffer_size(step.allocator.get(), 0) + ggml_get_mem_size(step.context.get());
-  };
-  for (const StepGraph& step : impl_->kept) add(step);
-  add(impl_->large);
+  size_t bytes = impl_->work.capacity() + impl_->large.bytes();
+  for (const StepGraph& step : impl_->kept) bytes += step.bytes();
   return bytes;
 }
 
