@@ -1,8 +1,10 @@
-// Prefill and decode of one sequence: our engine beside libllama, in one process, on one file, turn by turn, so that a
-// change of the machine's load meets all of them alike.
-//   compare_llama -m model.gguf -t 2 --depths 0,4096,8192 --ours int8,f16 --llama f16,q8_0 --csv out.csv
-// Sampling is outside the clock on both sides; libllama runs with flash attention and a thread pool that lives as long as
-// ours. Every figure is tokens per second: median of the turns, slowest and fastest.
+// Prefill and decode of one sequence: our engine beside libllama, in one process, on one file, turn
+// by turn, so that a change of the machine's load meets all of them alike.
+//   compare_llama -m model.gguf -t 2 --depths 0,4096,8192 --ours int8,f16 --llama f16,q8_0 --csv
+//   out.csv
+// Sampling is outside the clock on both sides; libllama runs with flash attention and a thread pool
+// that lives as long as ours. Every figure is tokens per second: median of the turns, slowest and
+// fastest.
 #include <ggml-cpu.h>
 #include <llama.h>
 
@@ -42,14 +44,17 @@ constexpr int kBatchTokens = 512;
 constexpr int32_t kFirstToken = 1000;  // any text does: no step depends on what the tokens are
 int32_t TokenAt(int position) { return kFirstToken + position % 1000; }
 
-// Seconds since some start: the wall's, or the CPU's over all threads of the process, divided by their number.
+// Seconds since some start: the wall's, or the CPU's over all threads of the process, divided by
+// their number.
 double Now(const Settings& settings) {
   if (!settings.cpu_time) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   }
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return (static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec)) / settings.num_threads;
+  return (static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec)) /
+         settings.num_threads;
 }
 
 // One engine with one cache format. The sequence that Grow extends is what Decode starts from.
@@ -57,9 +62,9 @@ class Contender {
  public:
   explicit Contender(std::string name) : name_(std::move(name)) {}
   virtual ~Contender() = default;
-  virtual void Grow(int depth) = 0;      // brings the sequence to `depth` tokens
-  virtual void Decode(int count) = 0;    // `count` steps from there, forgotten afterwards
-  virtual void Prefill(int count) = 0;   // a sequence of its own, forgotten afterwards
+  virtual void Grow(int depth) = 0;     // brings the sequence to `depth` tokens
+  virtual void Decode(int count) = 0;   // `count` steps from there, forgotten afterwards
+  virtual void Prefill(int count) = 0;  // a sequence of its own, forgotten afterwards
   const std::string& name() const { return name_; }
 
  private:
@@ -68,7 +73,8 @@ class Contender {
 
 class Ours final : public Contender {
  public:
-  Ours(std::shared_ptr<const Model> model, const std::string& format, const Settings& settings, int max_context)
+  Ours(std::shared_ptr<const Model> model, const std::string& format, const Settings& settings,
+       int max_context)
       : Contender("turboquant " + format) {
     const ModelConfig& config = model->config();
     const auto sides = ParseKvFormat(format, "", nullptr);
@@ -95,7 +101,8 @@ class Ours final : public Contender {
 
   void Decode(int count) override {
     const SequenceId sequence = runner_->cache().Fork(base_).value();
-    for (int i = 0; i < count; ++i) Feed(sequence, runner_->cache().NumTokens(sequence) + 1, StepInput::Logits::kLast);
+    for (int i = 0; i < count; ++i)
+      Feed(sequence, runner_->cache().NumTokens(sequence) + 1, StepInput::Logits::kLast);
     runner_->cache().Free(sequence);
   }
 
@@ -107,7 +114,8 @@ class Ours final : public Contender {
 
  private:
   void Feed(SequenceId sequence, int depth, StepInput::Logits logits) {
-    for (int at = runner_->cache().NumTokens(sequence); at < depth; at += static_cast<int>(tokens_.size())) {
+    for (int at = runner_->cache().NumTokens(sequence); at < depth;
+         at += static_cast<int>(tokens_.size())) {
       tokens_.resize(static_cast<size_t>(std::min(kBatchTokens, depth - at)));
       for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = TokenAt(at + static_cast<int>(i));
       CHECK(runner_->cache().AllocateSlots(sequence, static_cast<int>(tokens_.size())));
@@ -148,7 +156,8 @@ class Llama final : public Contender {
   }
 
   void Grow(int depth) override {
-    for (; depth_ < depth; depth_ += batch_.n_tokens) Feed(depth_, std::min(kBatchTokens, depth - depth_), /*logits=*/false);
+    for (; depth_ < depth; depth_ += batch_.n_tokens)
+      Feed(depth_, std::min(kBatchTokens, depth - depth_), /*logits=*/false);
   }
 
   void Decode(int count) override {
@@ -192,7 +201,8 @@ class Comparison {
   explicit Comparison(const Settings& settings) : settings_(settings) {}
 
   void Run() {
-    const int max_context = *std::ranges::max_element(settings_.depths) + std::max(settings_.prefill_tokens, settings_.decode_tokens);
+    const int max_context = *std::ranges::max_element(settings_.depths) +
+                            std::max(settings_.prefill_tokens, settings_.decode_tokens);
     auto model = Model::Load({.path = settings_.model});
     if (!model) throw CLI::RuntimeError(model.error().message, 1);
     llama_model_params params = llama_model_default_params();
@@ -205,14 +215,19 @@ class Comparison {
       contenders.push_back(std::make_unique<Ours>(*model, format, settings_, max_context));
     }
     for (const std::string& format : settings_.llama) {
-      contenders.push_back(std::make_unique<Llama>(llama.get(), format == "f16" ? GGML_TYPE_F16 : GGML_TYPE_Q8_0, settings_, max_context));
+      contenders.push_back(std::make_unique<Llama>(
+          llama.get(), format == "f16" ? GGML_TYPE_F16 : GGML_TYPE_Q8_0, settings_, max_context));
     }
     if (settings_.prefill_tokens > 0) {
-      Measure(fmt::format("prefill {}", settings_.prefill_tokens), contenders, settings_.prefill_tokens,
+      Measure(fmt::format("prefill {}", settings_.prefill_tokens), contenders,
+              settings_.prefill_tokens,
               [&](Contender& contender) { contender.Prefill(settings_.prefill_tokens); });
     }
     for (const int depth : settings_.depths) {
-      for (const auto& contender : contenders) contender->Grow(depth);
+      for (const auto& contender : contenders) {
+        contender->Grow(depth);
+        if (depth > 0) fmt::print(stderr, "{} has {} tokens\n", contender->name(), depth);
+      }
       Measure(fmt::format("decode at {}", depth), contenders, settings_.decode_tokens,
               [&](Contender& contender) { contender.Decode(settings_.decode_tokens); });
     }
@@ -221,11 +236,13 @@ class Comparison {
 
  private:
   template <typename Turn>
-  void Measure(const std::string& measure, const std::vector<std::unique_ptr<Contender>>& contenders, int tokens, Turn turn) {
+  void Measure(const std::string& measure,
+               const std::vector<std::unique_ptr<Contender>>& contenders, int tokens, Turn turn) {
     std::vector<std::vector<double>> speeds(contenders.size());
     for (int i = -1; i < settings_.turns; ++i) {  // the first one warms up
       for (size_t c = 0; c < contenders.size(); ++c) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the other pools' workers go to sleep
+        std::this_thread::sleep_for(
+            std::chrono::milliseconds(10));  // the other pools' workers go to sleep
         const double start = Now(settings_);
         turn(*contenders[c]);
         if (i >= 0) speeds[c].push_back(tokens / (Now(settings_) - start));
@@ -233,19 +250,23 @@ class Comparison {
     }
     for (size_t c = 0; c < contenders.size(); ++c) {
       std::ranges::sort(speeds[c]);
-      rows_.push_back({measure, contenders[c]->name(), speeds[c][speeds[c].size() / 2], speeds[c].front(), speeds[c].back()});
+      rows_.push_back({measure, contenders[c]->name(), speeds[c][speeds[c].size() / 2],
+                       speeds[c].front(), speeds[c].back()});
       const Row& row = rows_.back();
-      fmt::print("{:16} {:22} {:9.2f} t/s  [{:.2f} .. {:.2f}]\n", row.measure, row.contender, row.median, row.slowest, row.fastest);
+      fmt::print("{:16} {:22} {:9.2f} t/s  [{:.2f} .. {:.2f}]\n", row.measure, row.contender,
+                 row.median, row.slowest, row.fastest);
     }
     std::fflush(stdout);
   }
 
   void WriteCsv() const {
     if (settings_.csv.empty()) return;
-    std::string text = "measure,contender,threads,clock,turns,median_tokens_per_s,slowest,fastest\n";
+    std::string text =
+        "measure,contender,threads,clock,turns,median_tokens_per_s,slowest,fastest\n";
     for (const Row& row : rows_) {
-      text += fmt::format("{},{},{},{},{},{:.3f},{:.3f},{:.3f}\n", row.measure, row.contender, settings_.num_threads,
-                          settings_.cpu_time ? "cpu" : "wall", settings_.turns, row.median, row.slowest, row.fastest);
+      text += fmt::format("{},{},{},{},{},{:.3f},{:.3f},{:.3f}\n", row.measure, row.contender,
+                          settings_.num_threads, settings_.cpu_time ? "cpu" : "wall",
+                          settings_.turns, row.median, row.slowest, row.fastest);
     }
     const Status status = WriteFileAtomically(settings_.csv, text);
     if (!status) throw CLI::RuntimeError(status.error().message, 1);
@@ -259,14 +280,30 @@ int Main(int argc, char** argv) {
   Settings settings;
   CLI::App app("Our engine beside libllama on the same file");
   app.add_option("-m,--model", settings.model, "GGUF file")->required();
-  app.add_option("-t,--threads", settings.num_threads, "Threads")->check(CLI::Range(1, 512))->capture_default_str();
-  app.add_option("--depths", settings.depths, "Tokens in the cache when decoding, ascending")->delimiter(',')->capture_default_str();
-  app.add_option("--ours", settings.ours, "Our cache formats")->delimiter(',')->capture_default_str();
-  app.add_option("--llama", settings.llama, "libllama's cache formats")->delimiter(',')->check(CLI::IsMember({"f16", "q8_0"}))->capture_default_str();
-  app.add_option("--prefill", settings.prefill_tokens, "Tokens of the prompt, 0 = none")->check(CLI::Range(0, kBatchTokens))->capture_default_str();
-  app.add_option("--decode", settings.decode_tokens, "Steps per turn")->check(CLI::Range(1, 512))->capture_default_str();
-  app.add_option("--turns", settings.turns, "Measured turns of each")->check(CLI::Range(1, 1000))->capture_default_str();
-  app.add_flag("--cpu-time", settings.cpu_time, "CPU time instead of the clock: for a busy machine, with one thread");
+  app.add_option("-t,--threads", settings.num_threads, "Threads")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
+  app.add_option("--depths", settings.depths, "Tokens in the cache when decoding, ascending")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--ours", settings.ours, "Our cache formats")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--llama", settings.llama, "libllama's cache formats")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"f16", "q8_0"}))
+      ->capture_default_str();
+  app.add_option("--prefill", settings.prefill_tokens, "Tokens of the prompt, 0 = none")
+      ->check(CLI::Range(0, kBatchTokens))
+      ->capture_default_str();
+  app.add_option("--decode", settings.decode_tokens, "Steps per turn")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
+  app.add_option("--turns", settings.turns, "Measured turns of each")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_flag("--cpu-time", settings.cpu_time,
+               "CPU time instead of the clock: for a busy machine, with one thread");
   app.add_option("--csv", settings.csv, "Write the table there");
   try {
     app.parse(argc, argv);

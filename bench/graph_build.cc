@@ -1,5 +1,5 @@
-// Cost of building the graph of a step, placing its tensors and planning it, in CPU time: what a step of a new shape pays
-// on top (docs/decisions/003-graphs-and-weights.md).
+// Cost of building the graph of a step, placing its tensors and planning it, in CPU time: what a
+// step of a new shape pays on top (docs/decisions/003-graphs-and-weights.md).
 //   graph_build model.gguf
 #include <fmt/core.h>
 
@@ -27,9 +27,10 @@ void Run(const char* path) {
   CHECK(model.has_value());
   PagedAttention* const attention = nullptr;
   std::vector<AttentionNode> nodes;
-  for (int layer = 0; layer < (*model)->config().num_layers; ++layer) nodes.push_back({.attention = &attention, .layer = layer});
-  fmt::print("{:>6} {:>8} {:>7} {:>16} {:>20} {:>12}\n", "rows", "outputs", "nodes", "first build, us", "rebuilt in place, us",
-             "buffer, KiB");
+  for (int layer = 0; layer < (*model)->config().num_layers; ++layer)
+    nodes.push_back({.attention = &attention, .layer = layer});
+  fmt::print("{:>6} {:>8} {:>7} {:>16} {:>20} {:>12}\n", "rows", "outputs", "nodes",
+             "first build, us", "rebuilt in place, us", "buffer, KiB");
   for (const auto& [rows, outputs] : {std::pair{1, 1}, {8, 8}, {64, 1}, {512, 1}, {512, 0}}) {
     std::vector<double> first, rebuilt;
     StepGraph step;
@@ -37,8 +38,13 @@ void Run(const char* path) {
       for (std::vector<double>* times : {&first, &rebuilt}) {
         if (times == &first) step = StepGraph();
         const double start = CpuMicroseconds();
-        BuildStepGraph({.model = model->get(), .attention_nodes = nodes, .num_rows = rows, .num_outputs = outputs,
-                        .num_threads = 1, .pool = nullptr}, &step);
+        BuildStepGraph({.model = model->get(),
+                        .attention_nodes = nodes,
+                        .num_rows = rows,
+                        .num_outputs = outputs,
+                        .num_threads = 1,
+                        .pool = nullptr},
+                       &step);
         times->push_back(CpuMicroseconds() - start);
       }
     }
@@ -46,8 +52,8 @@ void Run(const char* path) {
       std::ranges::sort(times);
       return times[times.size() / 2];
     };
-    fmt::print("{:6} {:8} {:7} {:16.0f} {:20.0f} {:12}\n", rows, outputs, ggml_graph_n_nodes(step.graph), median(first),
-               median(rebuilt), step.bytes() / 1024);
+    fmt::print("{:6} {:8} {:7} {:16.0f} {:20.0f} {:12}\n", rows, outputs,
+               ggml_graph_n_nodes(step.graph), median(first), median(rebuilt), step.bytes() / 1024);
   }
 }
 

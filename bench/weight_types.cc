@@ -1,6 +1,7 @@
-// Speed of ggml's matrix products by weight type, from the file's layout and from ggml's repacked one: the measurement
-// behind src/model/repack_rule.cc. Random weights, 2048 x 2048, one thread; prefill = 512 columns, decode = 1. Medians of
-// CPU time, which other processes on the machine disturb less than the clock.
+// Speed of ggml's matrix products by weight type, from the file's layout and from ggml's repacked
+// one: the measurement behind src/model/repack_rule.cc. Random weights, 2048 x 2048, one thread;
+// prefill = 512 columns, decode = 1. Medians of CPU time, which other processes on the machine
+// disturb less than the clock.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@ namespace turboquant {
 namespace {
 
 constexpr int64_t kSize = 2048;
-constexpr int kCopies = 16;  // decode walks over several matrices, so that it reads memory rather than cache
+constexpr int kCopies =
+    16;  // decode walks over several matrices, so that it reads memory rather than cache
 
 double CpuSeconds() {
   timespec time{};
@@ -30,7 +32,8 @@ class Product {
   Product(ggml_type type, ggml_backend_buffer_type_t buffer_type, int64_t columns)
       : context_(NewGgmlContext(4 * kCopies, ggml_graph_overhead())) {
     std::vector<ggml_tensor*> weights;
-    for (int i = 0; i < kCopies; ++i) weights.push_back(ggml_new_tensor_2d(context_.get(), type, kSize, kSize));
+    for (int i = 0; i < kCopies; ++i)
+      weights.push_back(ggml_new_tensor_2d(context_.get(), type, kSize, kSize));
     const size_t bytes = ggml_nbytes(weights[0]);
     weights_.reset(ggml_backend_buft_alloc_buffer(buffer_type, kCopies * bytes));
     ggml_tallocr allocator = ggml_tallocr_new(weights_.get());
@@ -42,7 +45,8 @@ class Product {
     x_ = ggml_new_tensor_2d(context_.get(), GGML_TYPE_F32, kSize, columns);
     ggml_set_input(x_);
     graph_ = ggml_new_graph(context_.get());
-    for (ggml_tensor* weight : weights) ggml_build_forward_expand(graph_, ggml_mul_mat(context_.get(), weight, x_));
+    for (ggml_tensor* weight : weights)
+      ggml_build_forward_expand(graph_, ggml_mul_mat(context_.get(), weight, x_));
     allocator_.reset(ggml_gallocr_new(ggml_backend_cpu_buffer_type()));
     CHECK(ggml_gallocr_alloc_graph(allocator_.get(), graph_));
     ggml_threadpool_params params = ggml_threadpool_params_default(1);
@@ -89,7 +93,8 @@ Pair Measure(ggml_type type, bool repackable, int64_t columns) {
   Product plain(type, ggml_backend_cpu_buffer_type(), columns);
   std::vector<double> plain_times, repacked_times;
   const int repetitions = columns == 1 ? 15 : 3;
-  auto repacked = repackable ? std::make_unique<Product>(type, RepackBufferType(), columns) : nullptr;
+  auto repacked =
+      repackable ? std::make_unique<Product>(type, RepackBufferType(), columns) : nullptr;
   plain.SecondsPerProduct();
   if (repacked) repacked->SecondsPerProduct();
   for (int i = 0; i < repetitions; ++i) {
@@ -98,7 +103,8 @@ Pair Measure(ggml_type type, bool repackable, int64_t columns) {
   }
   const auto median = [](std::vector<double>& times) {
     if (times.empty()) return 0.0;
-    std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
+    std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2),
+                     times.end());
     return times[times.size() / 2];
   };
   return {median(plain_times), median(repacked_times)};
@@ -107,16 +113,21 @@ Pair Measure(ggml_type type, bool repackable, int64_t columns) {
 void Run() {
   InitGgml();
   fmt::print("1 thread; prefill in GFLOP/s, decode in GB/s of weights\n");
-  fmt::print("{:8} {:>14} {:>16} {:>14} {:>16}\n", "type", "prefill plain", "prefill repacked", "decode plain", "decode repacked");
-  for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q8_0, GGML_TYPE_Q2_K, GGML_TYPE_Q3_K,
-                               GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4,
-                               GGML_TYPE_BF16, GGML_TYPE_F16, GGML_TYPE_F32}) {
+  fmt::print("{:8} {:>14} {:>16} {:>14} {:>16}\n", "type", "prefill plain", "prefill repacked",
+             "decode plain", "decode repacked");
+  for (const ggml_type type :
+       {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q8_0, GGML_TYPE_Q2_K,
+        GGML_TYPE_Q3_K, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_IQ4_NL,
+        GGML_TYPE_MXFP4, GGML_TYPE_BF16, GGML_TYPE_F16, GGML_TYPE_F32}) {
     const bool repackable = RepackIsPossible(type, kSize, kSize);
     const Pair prefill = Measure(type, repackable, 512);
     const Pair decode = Measure(type, repackable, 1);
-    const double flop = 2.0 * kSize * kSize * 512, bytes = static_cast<double>(ggml_row_size(type, kSize)) * kSize;
-    fmt::print("{:8} {:14.0f} {:>16} {:14.1f} {:>16}\n", ggml_type_name(type), flop / prefill.plain / 1e9,
-               repackable ? fmt::format("{:.0f}", flop / prefill.repacked / 1e9) : "-", bytes / decode.plain / 1e9,
+    const double flop = 2.0 * kSize * kSize * 512,
+                 bytes = static_cast<double>(ggml_row_size(type, kSize)) * kSize;
+    fmt::print("{:8} {:14.0f} {:>16} {:14.1f} {:>16}\n", ggml_type_name(type),
+               flop / prefill.plain / 1e9,
+               repackable ? fmt::format("{:.0f}", flop / prefill.repacked / 1e9) : "-",
+               bytes / decode.plain / 1e9,
                repackable ? fmt::format("{:.1f}", bytes / decode.repacked / 1e9) : "-");
     std::fflush(stdout);
   }

@@ -77,9 +77,7 @@ struct Way {
 // Every way against one pass on one thread.
 inline void ExpectInvariant(const std::vector<Geometry>& layers, Isa isa, int num_tokens,
                             const std::vector<Way>& ways) {
-  SCOPED_TRACE(testing::Message() << layers[0].format << ' ' << layers[0].granularity << " block "
-                                  << layers[0].block_size << " group " << layers[0].group << " isa "
-                                  << Name(isa));
+  SCOPED_TRACE(testing::Message() << Describe(layers[0]) << " isa " << Name(isa));
   const auto feed = [&](const Way& way) {
     Harness harness(InvarianceOptions(layers, isa, way.num_threads, way.max_threads));
     TestSequence sequence = harness.Add(42);

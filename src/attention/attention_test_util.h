@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <span>
 #include <string>
 #include <thread>
@@ -47,6 +48,13 @@ struct Geometry {
   float logit_softcap = 0;
   float query_gain = 1;  // larger = more peaked attention
 };
+
+inline std::string Describe(const Geometry& g) {
+  return fmt::format("{} {} kv_heads {} group {} head_dim {} block {} sinks {} window {} cap {}",
+                     g.format, g.granularity, g.num_kv_heads, g.group, g.head_dim, g.block_size,
+                     g.num_sink_tokens, g.sliding_window, g.logit_softcap);
+}
+inline void PrintTo(const Geometry& geometry, std::ostream* out) { *out << Describe(geometry); }
 
 struct HarnessOptions {
   std::vector<Geometry> layers = {Geometry{}};

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace turboquant {
 namespace {
 
 using attention_test::AvailableIsas;
+using attention_test::Describe;
 using attention_test::Geometry;
 using attention_test::Harness;
 using attention_test::HarnessOptions;
@@ -90,12 +92,6 @@ void RunMixedBatches(const HarnessOptions& options) {
   }
 }
 
-std::string Describe(const Geometry& g) {
-  return fmt::format("{} {} kv_heads {} group {} head_dim {} block {} sinks {} window {} cap {}",
-                     g.format, g.granularity, g.num_kv_heads, g.group, g.head_dim, g.block_size,
-                     g.num_sink_tokens, g.sliding_window, g.logit_softcap);
-}
-
 void ExpectMatchesOnEveryIsa(const Geometry& geometry) {
   for (const Isa isa : AvailableIsas()) {
     SCOPED_TRACE(testing::Message() << Describe(geometry) << " isa " << Name(isa));
@@ -108,6 +104,9 @@ struct Format {
   const char* dtype;
   const char* granularity;
 };
+void PrintTo(const Format& format, std::ostream* out) {
+  *out << format.dtype << ' ' << format.granularity;
+}
 
 class PagedAttentionFormatTest : public testing::TestWithParam<Format> {};
 

@@ -29,10 +29,10 @@ class AlignedBuffer {
     CHECK_LE(size, (SIZE_MAX - kCacheLineBytes) / sizeof(T));
     const size_t bytes =
         (size * sizeof(T) + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
-    data_ = static_cast<T*>(::operator new (bytes, std::align_val_t{kCacheLineBytes}));
+    data_ = static_cast<T*>(::operator new(bytes, std::align_val_t{kCacheLineBytes}));
     std::memset(static_cast<void*>(data_), 0, bytes);
   }
-  ~AlignedBuffer() { ::operator delete (data_, std::align_val_t{kCacheLineBytes}); }
+  ~AlignedBuffer() { ::operator delete(data_, std::align_val_t{kCacheLineBytes}); }
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {

@@ -37,7 +37,8 @@ double MeasureReadBandwidth(int num_threads, size_t bytes, int repetitions) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::jthread> threads;
     for (int t = 0; t < num_threads; ++t) {
-      threads.emplace_back([&, t] { sink += Sum(buffer.data() + words * static_cast<size_t>(t), words); });
+      threads.emplace_back(
+          [&, t] { sink += Sum(buffer.data() + words * static_cast<size_t>(t), words); });
     }
     threads.clear();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

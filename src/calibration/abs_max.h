@@ -10,8 +10,9 @@ namespace turboquant {
 // An observer with room for every layer of the cache, all maxima 0.
 KvRangeObserver MakeRangeObserver(const std::vector<KvCacheSpec>& layers);
 
-// Scales of one layer for the static sides of `spec`: scale = max / largest code (127, 7, 448 or 57344), the maximum taken
-// over what shares a scale. Where nothing but zeros was seen the scale is 1. Sides that are not static stay empty.
+// Scales of one layer for the static sides of `spec`: scale = max / largest code (127, 7, 448 or
+// 57344), the maximum taken over what shares a scale. Where nothing but zeros was seen the scale
+// is 1. Sides that are not static stay empty.
 KvStaticScales AbsMaxScales(const KvRangeObserver::Layer& ranges, const KvCacheSpec& spec);
 
 }  // namespace turboquant

@@ -34,7 +34,8 @@ TEST(AbsMax, OneScalePerTensorIsTheLargest) {
 }
 
 TEST(AbsMax, OneScalePerChannel) {
-  const KvStaticScales scales = AbsMaxScales(Ranges(), TwoHeads(ScaleGranularity::kPerChannel, KvCacheDtype::kInt4));
+  const KvStaticScales scales =
+      AbsMaxScales(Ranges(), TwoHeads(ScaleGranularity::kPerChannel, KvCacheDtype::kInt4));
   ASSERT_EQ(scales.k.size(), 32u);
   EXPECT_FLOAT_EQ(scales.k[3], 12.7f / 7);
   EXPECT_FLOAT_EQ(scales.k[21], 254.0f / 7);
@@ -48,7 +49,8 @@ TEST(AbsMax, DynamicSidesHaveNone) {
 }
 
 TEST(AbsMax, ObserverHasRoomForEveryChannel) {
-  const KvRangeObserver observer = MakeRangeObserver({TwoHeads(ScaleGranularity::kPerHead), TwoHeads(ScaleGranularity::kPerHead)});
+  const KvRangeObserver observer = MakeRangeObserver(
+      {TwoHeads(ScaleGranularity::kPerHead), TwoHeads(ScaleGranularity::kPerHead)});
   ASSERT_EQ(observer.layers.size(), 2u);
   EXPECT_EQ(observer.layers[1].v.size(), 32u);
 }

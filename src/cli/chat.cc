@@ -1,4 +1,5 @@
-// turboquant chat: a conversation on a terminal. The cache is kept between turns: each turn computes only what is new.
+// turboquant chat: a conversation on a terminal. The cache is kept between turns: each turn
+// computes only what is new.
 #include <fmt/format.h>
 #include <histedit.h>
 #include <unistd.h>
@@ -86,10 +87,15 @@ class Conversation {
     messages_.push_back({"user", text});
     const Tokenizer& tokenizer = engine_->model().tokenizer();
     TQ_ASSIGN_OR_RETURN(const std::string prompt, tokenizer.ApplyChatTemplate(messages_, true));
-    const std::string_view fresh = std::string_view(prompt).substr(std::min(formatted_, prompt.size()));
+    const std::string_view fresh =
+        std::string_view(prompt).substr(std::min(formatted_, prompt.size()));
     std::vector<int32_t> next = tokens_;
-    for (const int32_t token : tokenizer.Encode(fresh, tokens_.empty(), true)) next.push_back(token);
-    Request request{.prompt = next, .sampling = flags_.sampling, .max_tokens = flags_.max_tokens, .keep_cache = true,
+    for (const int32_t token : tokenizer.Encode(fresh, tokens_.empty(), true))
+      next.push_back(token);
+    Request request{.prompt = next,
+                    .sampling = flags_.sampling,
+                    .max_tokens = flags_.max_tokens,
+                    .keep_cache = true,
                     .continue_from = last_};
     auto id = engine_->AddRequest(std::move(request));
     if (!id) {
@@ -105,7 +111,8 @@ class Conversation {
 
   std::string Transcript() const {
     std::string text;
-    for (const ChatMessage& message : messages_) text += fmt::format("{}:\n{}\n\n", message.role, message.content);
+    for (const ChatMessage& message : messages_)
+      text += fmt::format("{}:\n{}\n\n", message.role, message.content);
     return text;
   }
 
@@ -121,7 +128,8 @@ class Conversation {
           open = false;
           engine_->Cancel(id);
         }
-        if (out.finish_reason == FinishReason::kError) return Fail(ErrorCode::kIo, "chat: {}", out.error);
+        if (out.finish_reason == FinishReason::kError)
+          return Fail(ErrorCode::kIo, "chat: {}", out.error);
         if (out.finish_reason) stats_ = out.stats;
       }
     }
@@ -130,8 +138,8 @@ class Conversation {
     return open && Print("\n");
   }
 
-  // The template ends a turn with text of its own after the answer. What of it the model generated itself (its end token)
-  // is in the cache already; the rest is fed with the next turn.
+  // The template ends a turn with text of its own after the answer. What of it the model generated
+  // itself (its end token) is in the cache already; the rest is fed with the next turn.
   Status CloseTurn(const std::string& answer) {
     const Tokenizer& tokenizer = engine_->model().tokenizer();
     TQ_ASSIGN_OR_RETURN(const std::string closed, tokenizer.ApplyChatTemplate(messages_, false));
@@ -162,14 +170,17 @@ constexpr std::string_view kHelp =
 
 std::string DescribeCache(const RequestStats& stats, const CachePlan& plan) {
   return fmt::format(
-      "{} tokens in {} ({}; f16: {}), {:.2f} bits per value, {:.2f} with exact tail and sinks; last turn computed {} "
+      "{} tokens in {} ({}; f16: {}), {:.2f} bits per value, {:.2f} with exact tail and sinks; "
+      "last turn computed {} "
       "prompt tokens, reused {}\n",
-      stats.kv_tokens, FormatBytes(stats.kv_bytes), plan.formats, FormatBytes(stats.kv_bytes_f16), stats.bits_per_value,
-      stats.effective_bits, stats.prompt_tokens - stats.reused_tokens, stats.reused_tokens);
+      stats.kv_tokens, FormatBytes(stats.kv_bytes), plan.formats, FormatBytes(stats.kv_bytes_f16),
+      stats.bits_per_value, stats.effective_bits, stats.prompt_tokens - stats.reused_tokens,
+      stats.reused_tokens);
 }
 
 // True when the line was a command; sets `quit` on /quit.
-bool HandleCommand(const std::string& line, Conversation* conversation, const CachePlan& plan, bool* quit) {
+bool HandleCommand(const std::string& line, Conversation* conversation, const CachePlan& plan,
+                   bool* quit) {
   if (line.empty() || line.front() != '/') return false;
   if (line == "/quit" || line == "/exit") {
     *quit = true;
@@ -190,7 +201,8 @@ Result<int> Chat(const ChatFlags& flags) {
   TQ_RETURN_IF_ERROR(flags.sampling.Validate());
   TQ_ASSIGN_OR_RETURN(auto engine, LoadEngine(flags.model, 1));
   if (!engine->model().tokenizer().has_chat_template()) {
-    return Fail(ErrorCode::kUnsupported, "chat: the model has no chat template; use 'turboquant run --raw'");
+    return Fail(ErrorCode::kUnsupported,
+                "chat: the model has no chat template; use 'turboquant run --raw'");
   }
   if (StderrIsTerminal()) fmt::print(stderr, "/help lists commands, Ctrl-D leaves\n");
   Conversation conversation(engine.get(), flags);
@@ -215,9 +227,12 @@ Result<int> Chat(const ChatFlags& flags) {
 
 Verb AddChat(CLI::App* program) {
   auto flags = std::make_shared<ChatFlags>();
-  CLI::App* verb = program->add_subcommand("chat", "talk with the model; the cache is kept between turns");
+  CLI::App* verb =
+      program->add_subcommand("chat", "talk with the model; the cache is kept between turns");
   verb->add_option("--system", flags->system, "system message");
-  verb->add_option("-n,--max-tokens", flags->max_tokens, "tokens per answer")->check(CLI::Range(1, 1 << 26))->capture_default_str();
+  verb->add_option("-n,--max-tokens", flags->max_tokens, "tokens per answer")
+      ->check(CLI::Range(1, 1 << 26))
+      ->capture_default_str();
   AddModelFlags(verb, &flags->model);
   AddSamplingFlags(verb, &flags->sampling);
   return {verb, [flags] {

@@ -9,7 +9,8 @@ namespace {
 // "--kv-cache-dtype" -> "TURBOQUANT_KV_CACHE_DTYPE"
 std::string EnvironmentName(const std::string& long_name) {
   std::string name = "TURBOQUANT_";
-  for (const char c : long_name) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (const char c : long_name)
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return name;
 }
 
@@ -23,12 +24,15 @@ void AddEnvironmentTwins(CLI::App* verb) {
 }  // namespace
 
 CommandLine MakeCommandLine() {
-  CommandLine line{std::make_unique<CLI::App>("TurboQuant: language models on a quantized, paged, measured KV cache", "turboquant"), {}};
+  CommandLine line{
+      std::make_unique<CLI::App>(
+          "TurboQuant: language models on a quantized, paged, measured KV cache", "turboquant"),
+      {}};
   CLI::App* program = line.program.get();
   program->require_subcommand(0, 1);
   program->set_help_flag("-h,--help", "print this help");
-  line.verbs = {AddRun(program),   AddChat(program),  AddInspect(program),
-                AddEval(program),  AddBench(program), AddCompletion(program)};
+  line.verbs = {AddRun(program),  AddChat(program),  AddInspect(program),
+                AddEval(program), AddBench(program), AddCompletion(program)};
   for (const Verb& verb : line.verbs) {
     verb.command->set_help_flag("-h,--help", "print this help");
     AddEnvironmentTwins(verb.command);

@@ -1,10 +1,10 @@
 #include "cli/config_file.h"
 
+#include <toml++/toml.h>
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <string_view>
-#include <toml++/toml.h>
 
 #include "base/file.h"
 
@@ -20,7 +20,8 @@ std::optional<std::string> AsFlagText(const toml::node& node) {
   return {};
 }
 
-Status SetDefault(const CLI::App& verb, std::string_view path, std::string_view key, const toml::node& node, bool* known) {
+Status SetDefault(const CLI::App& verb, std::string_view path, std::string_view key,
+                  const toml::node& node, bool* known) {
   CLI::Option* option = nullptr;
   try {
     option = const_cast<CLI::App&>(verb).get_option("--" + std::string(key));
@@ -29,17 +30,20 @@ Status SetDefault(const CLI::App& verb, std::string_view path, std::string_view 
   }
   *known = true;
   const std::optional<std::string> text = AsFlagText(node);
-  if (!text) return Fail(ErrorCode::kInvalidArgument, "{}: '{}' must be a string, number or boolean", path, key);
+  if (!text)
+    return Fail(ErrorCode::kInvalidArgument, "{}: '{}' must be a string, number or boolean", path,
+                key);
   try {
     option->default_val(*text);
   } catch (const CLI::Error& error) {
-    return Fail(ErrorCode::kInvalidArgument, "{}: '{} = {}' is not a value that --{} takes: {}", path, key, *text, key, error.what());
+    return Fail(ErrorCode::kInvalidArgument, "{}: '{} = {}' is not a value that --{} takes: {}",
+                path, key, *text, key, error.what());
   }
   return {};
 }
 
-// The line of a table header whose name does not start like a key, or 0. toml++ 3.3 asserts that one
-// does before it looks, and in release builds the compiler assumes it.
+// The line of a table header whose name does not start like a key, or 0. toml++ 3.3 asserts that
+// one does before it looks, and in release builds the compiler assumes it.
 int BadTableHeader(std::string_view content) {
   int number = 0;
   while (!content.empty()) {
@@ -60,8 +64,8 @@ int BadTableHeader(std::string_view content) {
     if (line.starts_with('[')) line.remove_prefix(1);
     skip_blanks();
     const char c = line.empty() ? '\n' : line[0];
-    const bool starts_key = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-                            std::string_view("_-\"']").contains(c);
+    const bool starts_key =
+        std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("_-\"']").contains(c);
     if (!starts_key) return number;
   }
   return 0;
@@ -91,7 +95,8 @@ Status ApplyConfigFile(const std::string& path, const CommandLine& line) {
   try {
     table = toml::parse(content, path);
   } catch (const toml::parse_error& error) {
-    return Fail(ErrorCode::kInvalidArgument, "{}:{}: {}", path, error.source().begin.line, error.description());
+    return Fail(ErrorCode::kInvalidArgument, "{}:{}: {}", path, error.source().begin.line,
+                error.description());
   }
   for (const auto& [key, node] : table) {
     bool known = false;
@@ -102,13 +107,17 @@ Status ApplyConfigFile(const std::string& path, const CommandLine& line) {
         for (const auto& [inner, value] : *section) {
           bool inner_known = false;
           TQ_RETURN_IF_ERROR(SetDefault(*verb.command, path, inner.str(), value, &inner_known));
-          if (!inner_known) return Fail(ErrorCode::kInvalidArgument, "{}: [{}] has no flag '{}'", path, key.str(), inner.str());
+          if (!inner_known)
+            return Fail(ErrorCode::kInvalidArgument, "{}: [{}] has no flag '{}'", path, key.str(),
+                        inner.str());
         }
       } else {
         TQ_RETURN_IF_ERROR(SetDefault(*verb.command, path, key.str(), node, &known));
       }
     }
-    if (!known) return Fail(ErrorCode::kInvalidArgument, "{}: no verb has a flag or table '{}'", path, key.str());
+    if (!known)
+      return Fail(ErrorCode::kInvalidArgument, "{}: no verb has a flag or table '{}'", path,
+                  key.str());
   }
   return {};
 }

@@ -1,5 +1,6 @@
-// Defaults of flags from a TOML file: keys are flag names without dashes, at the top for every verb that has them, or in a
-// table named after a verb. A flag or its environment variable wins over the file.
+// Defaults of flags from a TOML file: keys are flag names without dashes, at the top for every verb
+// that has them, or in a table named after a verb. A flag or its environment variable wins over the
+// file.
 #ifndef TURBOQUANT_CLI_CONFIG_FILE_H_
 #define TURBOQUANT_CLI_CONFIG_FILE_H_
 

@@ -33,10 +33,13 @@ int ExitStatus(const Error& error) {
     case ErrorCode::kInvalidArgument:
     case ErrorCode::kNotFound:
     case ErrorCode::kCorrupt:
-    case ErrorCode::kUnsupported: return kExitBadInput;
+    case ErrorCode::kUnsupported:
+      return kExitBadInput;
     case ErrorCode::kOutOfMemory:
-    case ErrorCode::kIo: return kExitFailed;
-    case ErrorCode::kInterrupted: return kExitInterrupted;
+    case ErrorCode::kIo:
+      return kExitFailed;
+    case ErrorCode::kInterrupted:
+      return kExitInterrupted;
   }
   return kExitFailed;
 }
@@ -53,10 +56,12 @@ int Report(const Error& error) {
 Status StartLogging(std::string_view level) {
   const auto parsed = spdlog::level::from_str(std::string(level));
   if (parsed == spdlog::level::off && level != "off") {
-    return Fail(ErrorCode::kInvalidArgument, "--log-level: unknown level '{}'; known: debug, info, warn, error, off", level);
+    return Fail(ErrorCode::kInvalidArgument,
+                "--log-level: unknown level '{}'; known: debug, info, warn, error, off", level);
   }
   const char* no_color = std::getenv("NO_COLOR");
-  const auto mode = no_color != nullptr && *no_color != '\0' ? spdlog::color_mode::never : spdlog::color_mode::automatic;
+  const auto mode = no_color != nullptr && *no_color != '\0' ? spdlog::color_mode::never
+                                                             : spdlog::color_mode::automatic;
   auto logger = spdlog::stderr_color_mt("turboquant", mode);
   logger->set_pattern("%^%l%$ %v");
   logger->set_level(parsed);
@@ -102,7 +107,9 @@ void ProgressLine::Update(int64_t done, int64_t total) {
   drawn_ = true;
   std::string left;
   if (done > 0 && now - start_seconds_ > 1) {
-    left = fmt::format(", {:.0f} s left", (now - start_seconds_) * static_cast<double>(total - done) / static_cast<double>(done));
+    left =
+        fmt::format(", {:.0f} s left", (now - start_seconds_) * static_cast<double>(total - done) /
+                                           static_cast<double>(done));
   }
   fmt::print(stderr, "\r\033[K{}: {} of {}{}", label_, done, total, left);
   std::fflush(stderr);

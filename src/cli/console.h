@@ -1,4 +1,5 @@
-// The terminal side of every verb: log and progress on stderr, results on stdout, Ctrl-C, exit status.
+// The terminal side of every verb: log and progress on stderr, results on stdout, Ctrl-C, exit
+// status.
 #ifndef TURBOQUANT_CLI_CONSOLE_H_
 #define TURBOQUANT_CLI_CONSOLE_H_
 
@@ -13,18 +14,20 @@ namespace turboquant::cli {
 
 // Exit status of the program.
 inline constexpr int kExitDone = 0;
-inline constexpr int kExitFailed = 1;        // the run failed
-inline constexpr int kExitBadInput = 2;      // bad usage or input
+inline constexpr int kExitFailed = 1;         // the run failed
+inline constexpr int kExitBadInput = 2;       // bad usage or input
 inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 int ExitStatus(const Error& error);
 
 // Prints "turboquant: message" as one line on stderr and returns the exit status for the error.
 int Report(const Error& error);
 
-// spdlog to stderr: level from `text` ("error", "warn", "info", "debug"); colours only on a terminal without NO_COLOR.
+// spdlog to stderr: level from `text` ("error", "warn", "info", "debug"); colours only on a
+// terminal without NO_COLOR.
 Status StartLogging(std::string_view level);
 
-// First Ctrl-C (or SIGTERM) sets the flag, a second one kills the process. Broken pipes become write errors.
+// First Ctrl-C (or SIGTERM) sets the flag, a second one kills the process. Broken pipes become
+// write errors.
 void InstallSignalHandlers();
 const std::atomic<bool>& StopFlag();
 // Clears the flag and arms the handlers again: chat goes on after an answer was stopped.

@@ -1,4 +1,5 @@
-// turboquant eval: what a cache format costs in quality, against the model's own full-precision cache.
+// turboquant eval: what a cache format costs in quality, against the model's own full-precision
+// cache.
 #include <fmt/format.h>
 
 #include <memory>
@@ -47,7 +48,8 @@ nlohmann::ordered_json ToJson(const EvaluationResult& result) {
   document["kv_cache_dtype"] = result.kv_cache_dtype;
   document["bits_per_value"] = result.bits_per_value;
   document["effective_bits"] = result.effective_bits;
-  document["saturation"] = {{"k_end_code_share", result.k_end_code_share}, {"v_end_code_share", result.v_end_code_share}};
+  document["saturation"] = {{"k_end_code_share", result.k_end_code_share},
+                            {"v_end_code_share", result.v_end_code_share}};
   if (!result.calibration.empty()) document["calibration"] = result.calibration;
   document["length_buckets"] = nlohmann::ordered_json::array();
   for (const LengthBucket& bucket : result.buckets) {
@@ -60,16 +62,19 @@ nlohmann::ordered_json ToJson(const EvaluationResult& result) {
 }
 
 std::string ToText(const std::vector<EvaluationResult>& results) {
-  std::string text = fmt::format("{:<34}{:>7}{:>8}{:>11}{:>10}{:>11}{:>11}{:>8}{:>9}\n", "kv cache", "bits", "eff.",
-                                 "KL mean", "+-", "KL median", "KL 99.9 %", "top-1", "PPL");
+  std::string text =
+      fmt::format("{:<34}{:>7}{:>8}{:>11}{:>10}{:>11}{:>11}{:>8}{:>9}\n", "kv cache", "bits",
+                  "eff.", "KL mean", "+-", "KL median", "KL 99.9 %", "top-1", "PPL");
   for (const EvaluationResult& result : results) {
     const DivergenceSummary& d = result.divergence;
-    text += fmt::format("{:<34}{:>7.3f}{:>8.3f}{:>11.3g}{:>10.1g}{:>11.3g}{:>11.3g}{:>8.2f}{:>9.3f}\n", result.kv_cache_dtype,
-                        result.bits_per_value, result.effective_bits, d.kl_mean, d.kl_standard_error, d.kl_median,
-                        d.kl_p999, 100 * d.top1_agreement, d.perplexity);
+    text += fmt::format(
+        "{:<34}{:>7.3f}{:>8.3f}{:>11.3g}{:>10.1g}{:>11.3g}{:>11.3g}{:>8.2f}{:>9.3f}\n",
+        result.kv_cache_dtype, result.bits_per_value, result.effective_bits, d.kl_mean,
+        d.kl_standard_error, d.kl_median, d.kl_p999, 100 * d.top1_agreement, d.perplexity);
   }
   const DivergenceSummary& d = results.front().divergence;
-  text += fmt::format("{} tokens scored; reference (f32 cache): PPL {:.3f}\n", d.num_tokens, d.perplexity_reference);
+  text += fmt::format("{} tokens scored; reference (f32 cache): PPL {:.3f}\n", d.num_tokens,
+                      d.perplexity_reference);
   for (const EvaluationResult& result : results) {
     if (result.calibration.empty()) continue;
     text += fmt::format("static scales: {}\n", result.calibration);
@@ -101,7 +106,8 @@ Result<std::vector<std::vector<int32_t>>> ReadWindows(const EvalFlags& flags, co
 Result<int> Eval(const EvalFlags& flags) {
   TQ_ASSIGN_OR_RETURN(const EngineOptions engine, flags.model.ToEngineOptions());
   const WeightMode weights = flags.weights == "f32" ? WeightMode::kDequantized : WeightMode::kFile;
-  TQ_ASSIGN_OR_RETURN(auto model, Model::Load({.path = flags.model.ModelPath(), .weights = weights}));
+  TQ_ASSIGN_OR_RETURN(auto model,
+                      Model::Load({.path = flags.model.ModelPath(), .weights = weights}));
   TQ_ASSIGN_OR_RETURN(const auto windows, ReadWindows(flags, *model));
   std::vector<int32_t> calibration;
   if (!flags.calibration_text.empty()) {
@@ -109,31 +115,36 @@ Result<int> Eval(const EvalFlags& flags) {
     TQ_ASSIGN_OR_RETURN(auto window, MakeWindows(*model, text, 1, flags.context));
     calibration = std::move(window.front());
   }
-  EvaluationOptions options{.candidates = {},
-                            .cache = engine.cache,
-                            .context = flags.context,
-                            .first_scored = flags.first_scored,
-                            .num_threads = engine.num_threads > 0 ? engine.num_threads : UsablePhysicalCores(),
-                            .isa = engine.isa,
-                            .stop = engine.stop,
-                            .progress = {}};
+  EvaluationOptions options{
+      .candidates = {},
+      .cache = engine.cache,
+      .context = flags.context,
+      .first_scored = flags.first_scored,
+      .num_threads = engine.num_threads > 0 ? engine.num_threads : UsablePhysicalCores(),
+      .isa = engine.isa,
+      .stop = engine.stop,
+      .progress = {}};
   for (const std::string& format : flags.formats) {
     options.candidates.push_back(ParseCandidate(format, flags.model.kv_scale_granularity));
   }
   ProgressLine progress("eval");
   options.progress = [&](int64_t done, int64_t total) { progress.Update(done, total); };
   if (StderrIsTerminal()) {
-    fmt::print(stderr, "eval: {} windows of {} tokens through {} caches on {} threads\n", windows.size(), flags.context,
-               options.candidates.size() + 1, options.num_threads);
+    fmt::print(stderr, "eval: {} windows of {} tokens through {} caches on {} threads\n",
+               windows.size(), flags.context, options.candidates.size() + 1, options.num_threads);
   }
-  TQ_ASSIGN_OR_RETURN(const std::vector<EvaluationResult> results, Evaluate(model, windows, calibration, options));
+  TQ_ASSIGN_OR_RETURN(const std::vector<EvaluationResult> results,
+                      Evaluate(model, windows, calibration, options));
   progress.Clear();
   if (!flags.json) {
     Print(ToText(results));
     return kExitDone;
   }
-  nlohmann::ordered_json document = {{"weights", flags.weights}, {"context", flags.context}, {"windows", windows.size()},
-                                     {"first_scored", flags.first_scored}, {"results", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json document = {{"weights", flags.weights},
+                                     {"context", flags.context},
+                                     {"windows", windows.size()},
+                                     {"first_scored", flags.first_scored},
+                                     {"results", nlohmann::ordered_json::array()}};
   for (const EvaluationResult& result : results) document["results"].push_back(ToJson(result));
   Print(document.dump(2) + "\n");
   return kExitDone;
@@ -143,19 +154,33 @@ Result<int> Eval(const EvalFlags& flags) {
 
 Verb AddEval(CLI::App* program) {
   auto flags = std::make_shared<EvalFlags>();
-  CLI::App* verb = program->add_subcommand("eval", "what a cache format costs in quality: KL divergence to the f32 cache");
+  CLI::App* verb = program->add_subcommand(
+      "eval", "what a cache format costs in quality: KL divergence to the f32 cache");
   AddModelFlags(verb, &flags->model);
   verb->remove_option(verb->get_option("--kv-cache-dtype"));
   verb->remove_option(verb->get_option("--max-model-len"));
-  verb->add_option("--kv-cache-dtype", flags->formats, "formats to measure, each may carry a granularity: int8,int4@per_group:32")
-      ->delimiter(',')->capture_default_str();
-  verb->add_option("--text", flags->texts, "text files to score; windows are shared out evenly")->required()->delimiter(',');
-  verb->add_option("--calibration-text", flags->calibration_text, "text that static scales are taken from (one window)");
-  verb->add_option("--ctx", flags->context, "tokens per window")->check(CLI::Range(2, 1 << 26))->capture_default_str();
-  verb->add_option("--windows", flags->windows, "windows in all")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  verb->add_option("--first-scored", flags->first_scored, "first position of a window that counts")->check(CLI::Range(0, 1 << 26))->capture_default_str();
-  verb->add_option("--weights", flags->weights, "f32: dequantized, so that only the cache is measured; file: as served")
-      ->check(CLI::IsMember({"f32", "file"}))->capture_default_str();
+  verb->add_option("--kv-cache-dtype", flags->formats,
+                   "formats to measure, each may carry a granularity: int8,int4@per_group:32")
+      ->delimiter(',')
+      ->capture_default_str();
+  verb->add_option("--text", flags->texts, "text files to score; windows are shared out evenly")
+      ->required()
+      ->delimiter(',');
+  verb->add_option("--calibration-text", flags->calibration_text,
+                   "text that static scales are taken from (one window)");
+  verb->add_option("--ctx", flags->context, "tokens per window")
+      ->check(CLI::Range(2, 1 << 26))
+      ->capture_default_str();
+  verb->add_option("--windows", flags->windows, "windows in all")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  verb->add_option("--first-scored", flags->first_scored, "first position of a window that counts")
+      ->check(CLI::Range(0, 1 << 26))
+      ->capture_default_str();
+  verb->add_option("--weights", flags->weights,
+                   "f32: dequantized, so that only the cache is measured; file: as served")
+      ->check(CLI::IsMember({"f32", "file"}))
+      ->capture_default_str();
   verb->add_flag("--json", flags->json, "print one JSON document");
   return {verb, [flags] {
             const Result<int> status = Eval(*flags);

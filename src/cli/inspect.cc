@@ -27,8 +27,11 @@ struct InspectFlags {
 double KvBytesPerToken(const ModelConfig& config, KvCacheDtype dtype, int block_size) {
   std::vector<std::string> notes;  // names of our own formats give none
   const auto sides = ParseKvFormat(Name(dtype), "", &notes);
-  const KvCacheSpec spec{.k = sides->k, .v = sides->v, .num_kv_heads = config.num_kv_heads,
-                         .head_dim = config.head_dim, .block_size = block_size};
+  const KvCacheSpec spec{.k = sides->k,
+                         .v = sides->v,
+                         .num_kv_heads = config.num_kv_heads,
+                         .head_dim = config.head_dim,
+                         .block_size = block_size};
   return spec.BytesPerToken() * config.num_layers;
 }
 
@@ -70,16 +73,19 @@ std::string ToText(const ModelConfig& config, const Gguf& file, int block_size) 
       "context         {} tokens, rope theta {}\n\n"
       "KV cache in blocks of {} tokens, all layers (exact tails and sinks not included):\n"
       "{:<12}{:>16}{:>18}{:>10}\n",
-      file.name(), file.version(), file.metadata().size(), file.tensors().size(), config.name, config.architecture,
-      static_cast<double>(config.num_parameters) / 1e6, config.weight_types, config.num_layers, config.hidden_size,
-      config.intermediate_size, config.vocab_size, config.num_heads, config.num_kv_heads, config.head_dim,
-      config.sliding_window == 0 ? "none" : std::to_string(config.sliding_window), config.max_context,
-      config.rope_theta, block_size, "format", "bytes per token", "at full context", "of f16");
+      file.name(), file.version(), file.metadata().size(), file.tensors().size(), config.name,
+      config.architecture, static_cast<double>(config.num_parameters) / 1e6, config.weight_types,
+      config.num_layers, config.hidden_size, config.intermediate_size, config.vocab_size,
+      config.num_heads, config.num_kv_heads, config.head_dim,
+      config.sliding_window == 0 ? "none" : std::to_string(config.sliding_window),
+      config.max_context, config.rope_theta, block_size, "format", "bytes per token",
+      "at full context", "of f16");
   const double f16 = KvBytesPerToken(config, KvCacheDtype::kF16, block_size);
   for (const KvCacheDtype dtype : kAllKvCacheDtypes) {
     const double bytes = KvBytesPerToken(config, dtype, block_size);
     text += fmt::format("{:<12}{:>16.0f}{:>18}{:>9.1f} %\n", Name(dtype), bytes,
-                        FormatBytes(static_cast<uint64_t>(bytes * config.max_context)), 100 * bytes / f16);
+                        FormatBytes(static_cast<uint64_t>(bytes * config.max_context)),
+                        100 * bytes / f16);
   }
   return text;
 }
@@ -90,10 +96,13 @@ Result<int> Inspect(const InspectFlags& flags) {
   TQ_ASSIGN_OR_RETURN(const Gguf file, Gguf::Parse(mapped.bytes(), path));
   TQ_ASSIGN_OR_RETURN(const ModelConfig config, ReadHyperparameters(file));
   TQ_RETURN_IF_ERROR(CheckTensors(file, config));
-  const KvCacheSpec spec{.num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim, .block_size = flags.block_size};
+  const KvCacheSpec spec{.num_kv_heads = config.num_kv_heads,
+                         .head_dim = config.head_dim,
+                         .block_size = flags.block_size};
   TQ_RETURN_IF_ERROR(spec.Validate());
   Print(flags.json ? ToJson(config, file, flags.block_size)
-                             .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
+                             .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+                         "\n"
                    : ToText(config, file, flags.block_size));
   return kExitDone;
 }
@@ -102,9 +111,12 @@ Result<int> Inspect(const InspectFlags& flags) {
 
 Verb AddInspect(CLI::App* program) {
   auto flags = std::make_shared<InspectFlags>();
-  CLI::App* verb = program->add_subcommand("inspect", "show what a GGUF holds and what its cache costs per token");
-  verb->add_option("file,-m,--model", flags->file, "GGUF file (default: the model that set-up installed)");
-  verb->add_option("--block-size", flags->block_size, "tokens per cache block")->capture_default_str();
+  CLI::App* verb = program->add_subcommand(
+      "inspect", "show what a GGUF holds and what its cache costs per token");
+  verb->add_option("file,-m,--model", flags->file,
+                   "GGUF file (default: the model that set-up installed)");
+  verb->add_option("--block-size", flags->block_size, "tokens per cache block")
+      ->capture_default_str();
   verb->add_flag("--json", flags->json, "print one JSON document");
   return {verb, [flags] {
             const Result<int> status = Inspect(*flags);

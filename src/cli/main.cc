@@ -24,7 +24,8 @@ int UsageError(std::string_view message) {
   return Report(Error{ErrorCode::kInvalidArgument, fmt::format("{} (turboquant help)", message)});
 }
 
-// "turboquant help", "turboquant help run", "turboquant --version": answered before the flags are parsed.
+// "turboquant help", "turboquant help run", "turboquant --version": answered before the flags are
+// parsed.
 int Help(const CommandLine& line, std::string_view verb) {
   if (verb.empty()) {
     Print(line.program->help());
@@ -44,7 +45,8 @@ int Parse(const CommandLine& line, int argc, char** argv) {
     line.program->parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     for (const Verb& verb : line.verbs) {
-      if (verb.command->parsed()) return Help(line, verb.command->get_name()) == kExitDone ? -1 : kExitBadInput;
+      if (verb.command->parsed())
+        return Help(line, verb.command->get_name()) == kExitDone ? -1 : kExitBadInput;
     }
     Help(line, "");
     return -1;
@@ -69,9 +71,11 @@ int Main(int argc, char** argv) {
   if (first.empty() || first == "help") return Help(line, argc > 2 ? argv[2] : "");
 
   std::string log_level = "info";
-  std::string config_path;  // read before parsing, declared so that the flag is known and has its help
+  std::string
+      config_path;  // read before parsing, declared so that the flag is known and has its help
   for (const Verb& verb : line.verbs) {
-    verb.command->add_option("--log-level", log_level, "debug, info, warn, error or off")->envname("TURBOQUANT_LOG_LEVEL");
+    verb.command->add_option("--log-level", log_level, "debug, info, warn, error or off")
+        ->envname("TURBOQUANT_LOG_LEVEL");
     verb.command->add_option("--config", config_path, "TOML file with defaults for flags");
   }
   if (const std::string path = FindConfigPath(argc, argv); !path.empty()) {

@@ -25,7 +25,8 @@ std::string DefaultModelPath() {
   fs::path cache = Environment("TURBOQUANT_CACHE");
   if (cache.empty()) {
     const std::string xdg = Environment("XDG_CACHE_HOME");
-    cache = xdg.empty() ? fs::path(Environment("HOME")) / ".cache" / "turboquant" : fs::path(xdg) / "turboquant";
+    cache = xdg.empty() ? fs::path(Environment("HOME")) / ".cache" / "turboquant"
+                        : fs::path(xdg) / "turboquant";
   }
   return (cache / "models" / kDefaultModel).string();
 }
@@ -51,31 +52,66 @@ Result<EngineOptions> ModelFlags::ToEngineOptions() const {
 
 void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
   constexpr const char* kGroup = "Model and cache";
-  verb->add_option("-m,--model", flags->model, "GGUF file (default: the model that set-up installed)")->group(kGroup);
-  verb->add_option("--kv-cache-dtype", flags->kv_cache_dtype, "format of K and V: f32 f16 bf16 int8 fp8_e4m3 fp8_e5m2 int4 int4_asym, or K/V as int8/int4")
-      ->group(kGroup)->capture_default_str();
-  verb->add_option("--kv-scale-granularity", flags->kv_scale_granularity, "per_token_head, per_group:32|64|128, per_head, per_channel, per_tensor, none; K and V apart with '/' (default: per format)")
+  verb->add_option("-m,--model", flags->model,
+                   "GGUF file (default: the model that set-up installed)")
       ->group(kGroup);
-  verb->add_option("--kv-cache-dtype-layers", flags->kv_cache_dtype_layers, "overrides by layer, e.g. 0-3:f16,28-29:int8")->group(kGroup);
-  verb->add_option("--kv-cache-memory", flags->kv_cache_memory, "bytes for the cache, e.g. 512Mi or 2G")->group(kGroup);
-  verb->add_option("--memory-utilization", flags->memory_utilization, "share of usable memory for weights, cache and buffers")
-      ->group(kGroup)->check(CLI::Range(0.01, 1.0))->capture_default_str();
-  verb->add_option("--max-model-len", flags->max_model_len, "context per sequence in tokens (default: the model's, capped by memory)")
-      ->group(kGroup)->check(CLI::Range(1, 1 << 26));
-  verb->add_option("--block-size", flags->block_size, "tokens per cache block: 16, 32, 64, 128 or 256")
-      ->group(kGroup)->capture_default_str();
-  verb->add_option("-t,--threads", flags->threads, "threads (default: physical cores)")->group(kGroup)->check(CLI::Range(1, 1024));
-  verb->add_option("--isa", flags->isa, "force scalar, avx2 or avx512 (default: the best here)")->group(kGroup);
+  verb->add_option("--kv-cache-dtype", flags->kv_cache_dtype,
+                   "format of K and V: f32 f16 bf16 int8 fp8_e4m3 fp8_e5m2 int4 int4_asym, or K/V "
+                   "as int8/int4")
+      ->group(kGroup)
+      ->capture_default_str();
+  verb->add_option("--kv-scale-granularity", flags->kv_scale_granularity,
+                   "per_token_head, per_group:32|64|128, per_head, per_channel, per_tensor, none; "
+                   "K and V apart with '/' (default: per format)")
+      ->group(kGroup);
+  verb->add_option("--kv-cache-dtype-layers", flags->kv_cache_dtype_layers,
+                   "overrides by layer, e.g. 0-3:f16,28-29:int8")
+      ->group(kGroup);
+  verb->add_option("--kv-cache-memory", flags->kv_cache_memory,
+                   "bytes for the cache, e.g. 512Mi or 2G")
+      ->group(kGroup);
+  verb->add_option("--memory-utilization", flags->memory_utilization,
+                   "share of usable memory for weights, cache and buffers")
+      ->group(kGroup)
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str();
+  verb->add_option("--max-model-len", flags->max_model_len,
+                   "context per sequence in tokens (default: the model's, capped by memory)")
+      ->group(kGroup)
+      ->check(CLI::Range(1, 1 << 26));
+  verb->add_option("--block-size", flags->block_size,
+                   "tokens per cache block: 16, 32, 64, 128 or 256")
+      ->group(kGroup)
+      ->capture_default_str();
+  verb->add_option("-t,--threads", flags->threads, "threads (default: physical cores)")
+      ->group(kGroup)
+      ->check(CLI::Range(1, 1024));
+  verb->add_option("--isa", flags->isa, "force scalar, avx2 or avx512 (default: the best here)")
+      ->group(kGroup);
 }
 
 void AddSamplingFlags(CLI::App* verb, SamplingParams* params) {
   constexpr const char* kGroup = "Sampling";
-  verb->add_option("--seed", params->seed, "seed of the random numbers")->group(kGroup)->capture_default_str();
-  verb->add_option("--temperature", params->temperature, "0 = always the likeliest token")->group(kGroup)->capture_default_str();
-  verb->add_option("--top-p", params->top_p, "sample from the likeliest tokens of this total probability")->group(kGroup)->capture_default_str();
-  verb->add_option("--top-k", params->top_k, "sample from the k likeliest tokens; 0 = all")->group(kGroup)->capture_default_str();
-  verb->add_option("--min-p", params->min_p, "drop tokens below this share of the likeliest one")->group(kGroup)->capture_default_str();
-  verb->add_option("--repetition-penalty", params->repetition_penalty, "above 1 discourages repetition")->group(kGroup)->capture_default_str();
+  verb->add_option("--seed", params->seed, "seed of the random numbers")
+      ->group(kGroup)
+      ->capture_default_str();
+  verb->add_option("--temperature", params->temperature, "0 = always the likeliest token")
+      ->group(kGroup)
+      ->capture_default_str();
+  verb->add_option("--top-p", params->top_p,
+                   "sample from the likeliest tokens of this total probability")
+      ->group(kGroup)
+      ->capture_default_str();
+  verb->add_option("--top-k", params->top_k, "sample from the k likeliest tokens; 0 = all")
+      ->group(kGroup)
+      ->capture_default_str();
+  verb->add_option("--min-p", params->min_p, "drop tokens below this share of the likeliest one")
+      ->group(kGroup)
+      ->capture_default_str();
+  verb->add_option("--repetition-penalty", params->repetition_penalty,
+                   "above 1 discourages repetition")
+      ->group(kGroup)
+      ->capture_default_str();
 }
 
 Result<std::unique_ptr<Engine>> LoadEngine(const ModelFlags& flags, int max_num_seqs) {

@@ -31,7 +31,8 @@ void AddModelFlags(CLI::App* verb, ModelFlags* flags);
 
 void AddSamplingFlags(CLI::App* verb, SamplingParams* params);
 
-// $TURBOQUANT_CACHE, else $XDG_CACHE_HOME/turboquant, else ~/.cache/turboquant; then models/<the default model>.
+// $TURBOQUANT_CACHE, else $XDG_CACHE_HOME/turboquant, else ~/.cache/turboquant; then models/<the
+// default model>.
 std::string DefaultModelPath();
 
 // Loads the model and creates the engine; logs what Engine::Describe says.

@@ -45,7 +45,8 @@ double BlockStandardError(std::span<const TokenDivergence> tokens) {
 
 }  // namespace
 
-TokenDivergence CompareLogits(std::span<const float> reference, std::span<const float> candidate, int32_t next) {
+TokenDivergence CompareLogits(std::span<const float> reference, std::span<const float> candidate,
+                              int32_t next) {
   CHECK_EQ(reference.size(), candidate.size());
   CHECK_LT(static_cast<size_t>(next), reference.size());
   const LogSumExp p = Reduce(reference), q = Reduce(candidate);

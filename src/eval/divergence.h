@@ -9,13 +9,14 @@
 namespace turboquant {
 
 struct TokenDivergence {
-  double kl = 0;              // KL(reference || candidate) in nats, computed in double, never below 0
-  bool same_top = false;      // both have the same likeliest token
-  double nll_reference = 0;   // -log p(next token), nats
+  double kl = 0;          // KL(reference || candidate) in nats, computed in double, never below 0
+  bool same_top = false;  // both have the same likeliest token
+  double nll_reference = 0;  // -log p(next token), nats
   double nll = 0;
 };
 // reference, candidate: logits [vocab_size]; next: the token that follows in the text.
-TokenDivergence CompareLogits(std::span<const float> reference, std::span<const float> candidate, int32_t next);
+TokenDivergence CompareLogits(std::span<const float> reference, std::span<const float> candidate,
+                              int32_t next);
 
 struct DivergenceSummary {
   int64_t num_tokens = 0;

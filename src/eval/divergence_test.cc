@@ -33,7 +33,8 @@ TEST(CompareLogits, LargeLogitsDoNotOverflow) {
 
 TEST(Summarize, QuantilesMeansAndPerplexity) {
   std::vector<TokenDivergence> tokens;
-  for (int i = 1; i <= 1000; ++i) tokens.push_back({.kl = i * 1e-3, .same_top = i > 100, .nll_reference = 1, .nll = 2});
+  for (int i = 1; i <= 1000; ++i)
+    tokens.push_back({.kl = i * 1e-3, .same_top = i > 100, .nll_reference = 1, .nll = 2});
   const DivergenceSummary s = Summarize(tokens);
   EXPECT_EQ(s.num_tokens, 1000);
   EXPECT_NEAR(s.kl_mean, 0.5005, 1e-9);
@@ -47,7 +48,8 @@ TEST(Summarize, QuantilesMeansAndPerplexity) {
 }
 
 TEST(Summarize, StandardErrorIsOverBlocks) {
-  // Two blocks of 128 with means 0 and 2: mean 1, standard deviation sqrt(2), error sqrt(2) / sqrt(2) = 1.
+  // Two blocks of 128 with means 0 and 2: mean 1, standard deviation sqrt(2), error sqrt(2) /
+  // sqrt(2) = 1.
   std::vector<TokenDivergence> tokens(256);
   for (size_t i = 128; i < 256; ++i) tokens[i].kl = 2;
   EXPECT_NEAR(Summarize(tokens).kl_standard_error, 1.0, 1e-12);

@@ -12,7 +12,9 @@
 namespace turboquant {
 namespace {
 
-double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // Token ids that look random and are the same in every run.
 std::vector<int32_t> MakeTokens(int count, int vocab_size) {
@@ -25,34 +27,42 @@ std::vector<int32_t> MakeTokens(int count, int vocab_size) {
   return tokens;
 }
 
-int64_t Max(const std::vector<int>& values) { return *std::max_element(values.begin(), values.end()); }
+int64_t Max(const std::vector<int>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
 
 // One format: a runner, and `batch` sequences that hold `depth` tokens each.
 class Bench {
  public:
-  static Result<Bench> Create(const std::shared_ptr<const Model>& model, const ThroughputOptions& options,
-                              const std::string& dtype) {
+  static Result<Bench> Create(const std::shared_ptr<const Model>& model,
+                              const ThroughputOptions& options, const std::string& dtype) {
     Bench bench;
     bench.options_ = &options;
     bench.dtype_ = dtype;
-    const int longest = static_cast<int>(Max(options.depths)) + std::max(options.prompt_tokens, options.gen_tokens);
+    const int longest =
+        static_cast<int>(Max(options.depths)) + std::max(options.prompt_tokens, options.gen_tokens);
     CachePlanOptions cache = options.cache;
     cache.kv_cache_dtype = dtype;
     cache.max_model_len = longest;
-    cache.max_num_seqs = 2 * static_cast<int>(Max(options.batches));  // the deep ones and their forks
+    cache.max_num_seqs =
+        2 * static_cast<int>(Max(options.batches));  // the deep ones and their forks
     TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
-    TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCache(model->config(), cache, {usable, model->weight_bytes()}));
-    TQ_ASSIGN_OR_RETURN(bench.runner_, ModelRunner::Create(model, {.cache = std::move(plan.config),
-                                                                   .num_threads = options.num_threads,
-                                                                   .max_batch_tokens = options.max_batch_tokens,
-                                                                   .max_context = longest,
-                                                                   .isa = options.isa}));
+    TQ_ASSIGN_OR_RETURN(CachePlan plan,
+                        PlanCache(model->config(), cache, {usable, model->weight_bytes()}));
+    TQ_ASSIGN_OR_RETURN(bench.runner_,
+                        ModelRunner::Create(model, {.cache = std::move(plan.config),
+                                                    .num_threads = options.num_threads,
+                                                    .max_batch_tokens = options.max_batch_tokens,
+                                                    .max_context = longest,
+                                                    .isa = options.isa}));
     bench.tokens_ = MakeTokens(longest, model->config().vocab_size);
     return bench;
   }
 
   const std::string& dtype() const { return dtype_; }
-  size_t kv_bytes() { return runner_->cache().Stats().block_bytes_used + runner_->cache().Stats().exact_bytes_used; }
+  size_t kv_bytes() {
+    return runner_->cache().Stats().block_bytes_used + runner_->cache().Stats().exact_bytes_used;
+  }
 
   // Brings `batch` sequences to `depth` tokens. False when stopped.
   bool FillTo(int depth, int batch, const std::function<void(int)>& computed) {
@@ -123,7 +133,9 @@ class Bench {
 
   void Feed(SequenceId id, int from, int count, StepInput::Logits logits) {
     CHECK(runner_->cache().AllocateSlots(id, count));
-    const StepInput input{id, std::span(tokens_).subspan(static_cast<size_t>(from), static_cast<size_t>(count)), logits};
+    const StepInput input{
+        id, std::span(tokens_).subspan(static_cast<size_t>(from), static_cast<size_t>(count)),
+        logits};
     runner_->Execute({&input, 1});
   }
 
@@ -155,14 +167,27 @@ double Middle(std::vector<double> values) {
 }
 
 // All formats at one depth and batch size, repetition by repetition. False when stopped.
-bool MeasureCell(std::vector<Bench>* benches, const ThroughputOptions& options, int depth, int batch,
-                 const std::function<void(int)>& computed, std::vector<ThroughputRow>* rows) {
+bool MeasureCell(std::vector<Bench>* benches, const ThroughputOptions& options, int depth,
+                 int batch, const std::function<void(int)>& computed,
+                 std::vector<ThroughputRow>* rows) {
   std::vector<ThroughputRow> prefill, decode;
   std::vector<std::vector<double>> bandwidth(benches->size());
   for (Bench& bench : *benches) {
     if (!bench.FillTo(depth, batch, computed)) return false;
-    prefill.push_back({fmt::format("pp{}", options.prompt_tokens), depth, batch, bench.dtype(), {}, bench.kv_bytes(), 0});
-    decode.push_back({fmt::format("tg{}", options.gen_tokens), depth, batch, bench.dtype(), {}, bench.kv_bytes(), 0});
+    prefill.push_back({fmt::format("pp{}", options.prompt_tokens),
+                       depth,
+                       batch,
+                       bench.dtype(),
+                       {},
+                       bench.kv_bytes(),
+                       0});
+    decode.push_back({fmt::format("tg{}", options.gen_tokens),
+                      depth,
+                      batch,
+                      bench.dtype(),
+                      {},
+                      bench.kv_bytes(),
+                      0});
   }
   for (int repetition = 0; repetition < options.repetitions; ++repetition) {
     for (size_t i = 0; i < benches->size(); ++i) {
@@ -190,8 +215,12 @@ bool MeasureCell(std::vector<Bench>* benches, const ThroughputOptions& options, 
 }  // namespace
 
 double ThroughputRow::Median() const { return Middle(tokens_per_second); }
-double ThroughputRow::Min() const { return *std::min_element(tokens_per_second.begin(), tokens_per_second.end()); }
-double ThroughputRow::Max() const { return *std::max_element(tokens_per_second.begin(), tokens_per_second.end()); }
+double ThroughputRow::Min() const {
+  return *std::min_element(tokens_per_second.begin(), tokens_per_second.end());
+}
+double ThroughputRow::Max() const {
+  return *std::max_element(tokens_per_second.begin(), tokens_per_second.end());
+}
 
 int64_t TotalTokens(const ThroughputOptions& options) {
   int64_t per_format = Max(options.depths) * Max(options.batches);
@@ -202,7 +231,8 @@ int64_t TotalTokens(const ThroughputOptions& options) {
   return per_format * static_cast<int64_t>(options.kv_cache_dtypes.size());
 }
 
-Result<std::vector<ThroughputRow>> MeasureThroughput(std::shared_ptr<const Model> model, const ThroughputOptions& options) {
+Result<std::vector<ThroughputRow>> MeasureThroughput(std::shared_ptr<const Model> model,
+                                                     const ThroughputOptions& options) {
   std::vector<Bench> benches;
   for (const std::string& dtype : options.kv_cache_dtypes) {
     TQ_ASSIGN_OR_RETURN(Bench bench, Bench::Create(model, options, dtype));
@@ -220,7 +250,8 @@ Result<std::vector<ThroughputRow>> MeasureThroughput(std::shared_ptr<const Model
   for (const int depth : depths) {
     for (const int batch : options.batches) {
       if (!MeasureCell(&benches, options, depth, batch, computed, &rows)) {
-        return Fail(ErrorCode::kInterrupted, "bench: interrupted after {} of {} tokens", done, total);
+        return Fail(ErrorCode::kInterrupted, "bench: interrupted after {} of {} tokens", done,
+                    total);
       }
     }
   }

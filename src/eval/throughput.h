@@ -1,4 +1,5 @@
-// Speed of prefill and decode at depth, formats interleaved so that a noisy machine disturbs all alike.
+// Speed of prefill and decode at depth, formats interleaved so that a noisy machine disturbs all
+// alike.
 #ifndef TURBOQUANT_EVAL_THROUGHPUT_H_
 #define TURBOQUANT_EVAL_THROUGHPUT_H_
 
@@ -39,7 +40,7 @@ struct ThroughputRow {
   std::string kv_cache_dtype;
   std::vector<double> tokens_per_second;  // one per repetition, all sequences together
   size_t kv_bytes = 0;                    // held by the cache during the test
-  double attention_gb_per_s = 0;          // decode only: cache bytes read per second of attention, median
+  double attention_gb_per_s = 0;  // decode only: cache bytes read per second of attention, median
   double Median() const;
   double Min() const;
   double Max() const;
@@ -48,8 +49,10 @@ struct ThroughputRow {
 // Tokens that the measurement will compute, for a progress line and an estimate.
 int64_t TotalTokens(const ThroughputOptions& options);
 
-// kOutOfMemory where the deepest test does not fit, kInterrupted on stop; otherwise the errors of PlanCache.
-Result<std::vector<ThroughputRow>> MeasureThroughput(std::shared_ptr<const Model> model, const ThroughputOptions& options);
+// kOutOfMemory where the deepest test does not fit, kInterrupted on stop; otherwise the errors of
+// PlanCache.
+Result<std::vector<ThroughputRow>> MeasureThroughput(std::shared_ptr<const Model> model,
+                                                     const ThroughputOptions& options);
 
 }  // namespace turboquant
 

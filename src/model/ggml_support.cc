@@ -14,13 +14,15 @@ namespace {
 
 thread_local std::string last_error;
 
-// They speak at "info" about every tensor and at "warn" about conventions of vocabularies: nothing a user can act on.
+// They speak at "info" about every tensor and at "warn" about conventions of vocabularies: nothing
+// a user can act on.
 void LogLine(ggml_log_level level, const char* text, void* /*user_data*/) {
   std::string_view line(text);
   while (!line.empty() && line.back() == '\n') line.remove_suffix(1);
   if (line.empty()) return;
   if (level == GGML_LOG_LEVEL_ERROR) last_error = line;
-  if (level == GGML_LOG_LEVEL_WARN || level == GGML_LOG_LEVEL_ERROR) spdlog::debug("ggml: {}", line);
+  if (level == GGML_LOG_LEVEL_WARN || level == GGML_LOG_LEVEL_ERROR)
+    spdlog::debug("ggml: {}", line);
 }
 
 }  // namespace
@@ -37,9 +39,11 @@ GgmlContextPtr NewGgmlContext(size_t num_tensors, size_t extra_bytes) {
 void InitGgml() {
   static std::once_flag once;
   std::call_once(once, [] {
-    setenv("GGML_NO_BACKTRACE", "1", /*overwrite=*/0);  // an abort would fork a debugger, which takes seconds
+    setenv("GGML_NO_BACKTRACE", "1",
+           /*overwrite=*/0);          // an abort would fork a debugger, which takes seconds
     llama_log_set(LogLine, nullptr);  // ggml's too
-    ggml_set_abort_callback([](const char* message) { spdlog::critical("ggml aborts: {}", message); });
+    ggml_set_abort_callback(
+        [](const char* message) { spdlog::critical("ggml aborts: {}", message); });
     llama_backend_init();
   });
 }

@@ -26,10 +26,12 @@ using GgmlThreadPoolPtr = std::unique_ptr<ggml_threadpool, GgmlDeleter>;
 // A context that holds up to num_tensors descriptions and no data.
 GgmlContextPtr NewGgmlContext(size_t num_tensors, size_t extra_bytes = 0);
 
-// Once per process, before any other call: log lines of ggml and libllama at level debug only, no debugger on ggml's abort.
+// Once per process, before any other call: log lines of ggml and libllama at level debug only, no
+// debugger on ggml's abort.
 void InitGgml();
 
-// The last error line that they logged on this thread since ClearLastGgmlError: why a call gave null.
+// The last error line that they logged on this thread since ClearLastGgmlError: why a call gave
+// null.
 void ClearLastGgmlError();
 std::string LastGgmlError();
 

@@ -8,27 +8,29 @@
 namespace turboquant {
 namespace {
 
-// Attention as three nodes: ggml puts a barrier between any two, so all keys and values of the layer are stored before the
-// first query attends, and all partial results are there before they are merged. ggml may call these with fewer threads
-// than asked for; nothing may be thrown here.
+// Attention as three nodes: ggml puts a barrier between any two, so all keys and values of the
+// layer are stored before the first query attends, and all partial results are there before they
+// are merged. ggml may call these with fewer threads than asked for; nothing may be thrown here.
 
-size_t Stride(const ggml_tensor* tensor, int dimension) { return tensor->nb[dimension] / sizeof(float); }
+size_t Stride(const ggml_tensor* tensor, int dimension) {
+  return tensor->nb[dimension] / sizeof(float);
+}
 
 void StoreKvNode(ggml_tensor* dst, int ith, int nth, void* userdata) {
   const auto* node = static_cast<const AttentionNode*>(userdata);
   const ggml_tensor* k = dst->src[0];
   const ggml_tensor* v = dst->src[1];
   (*node->attention)
-      ->StoreKv(node->layer, static_cast<const float*>(k->data), Stride(k, 2), static_cast<const float*>(v->data),
-                Stride(v, 1), ith, nth);
+      ->StoreKv(node->layer, static_cast<const float*>(k->data), Stride(k, 2),
+                static_cast<const float*>(v->data), Stride(v, 1), ith, nth);
 }
 
 void AttendNode(ggml_tensor* dst, int ith, int nth, void* userdata) {
   const auto* node = static_cast<const AttentionNode*>(userdata);
   const ggml_tensor* q = dst->src[0];
   (*node->attention)
-      ->Attend(node->layer, static_cast<const float*>(q->data), Stride(q, 2), static_cast<float*>(dst->data), Stride(dst, 1),
-               ith, nth);
+      ->Attend(node->layer, static_cast<const float*>(q->data), Stride(q, 2),
+               static_cast<float*>(dst->data), Stride(dst, 1), ith, nth);
 }
 
 void MergeNode(ggml_tensor* dst, int ith, int nth, void* userdata) {
@@ -91,7 +93,8 @@ ggml_tensor* GraphBuilder::RmsNorm(ggml_tensor* x, int layer, std::string_view n
 }
 
 ggml_tensor* GraphBuilder::Linear(ggml_tensor* x, int layer, std::string_view name) {
-  ggml_tensor* y = ggml_mul_mat(context_, Required(LayerTensorName(layer, std::string(name) + ".weight")), x);
+  ggml_tensor* y =
+      ggml_mul_mat(context_, Required(LayerTensorName(layer, std::string(name) + ".weight")), x);
   ggml_tensor* bias = Optional(LayerTensorName(layer, std::string(name) + ".bias"));
   return bias == nullptr ? y : ggml_add(context_, y, bias);
 }
@@ -101,19 +104,23 @@ ggml_tensor* GraphBuilder::SplitHeads(ggml_tensor* x, int num_heads) {
 }
 
 ggml_tensor* GraphBuilder::Rope(ggml_tensor* heads, ggml_tensor* factors) {
-  return ggml_rope_ext(context_, heads, positions_, factors, config().rope_dim, RopeMode(options_.rope_style),
-                       /*n_ctx_orig=*/0, config().rope_theta, config().rope_scale, /*ext_factor=*/0.0f,
-                       /*attn_factor=*/1.0f, /*beta_fast=*/0.0f, /*beta_slow=*/0.0f);
+  return ggml_rope_ext(
+      context_, heads, positions_, factors, config().rope_dim, RopeMode(options_.rope_style),
+      /*n_ctx_orig=*/0, config().rope_theta, config().rope_scale, /*ext_factor=*/0.0f,
+      /*attn_factor=*/1.0f, /*beta_fast=*/0.0f, /*beta_slow=*/0.0f);
 }
 
 ggml_tensor* GraphBuilder::Attention(int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v) {
   AttentionNode* node = &options_.attention_nodes[static_cast<size_t>(layer)];
   std::array<ggml_tensor*, 2> kv = {k, v};
-  ggml_tensor* stored = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, kv.data(), 2, StoreKvNode, GGML_N_TASKS_MAX, node);
-  ggml_build_forward_expand(options_.graph, stored);  // of the last layer too where no logits are wanted
+  ggml_tensor* stored = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, kv.data(), 2,
+                                       StoreKvNode, GGML_N_TASKS_MAX, node);
+  ggml_build_forward_expand(options_.graph,
+                            stored);  // of the last layer too where no logits are wanted
   std::array<ggml_tensor*, 2> q_after_store = {q, stored};
-  ggml_tensor* attended = ggml_custom_4d(context_, GGML_TYPE_F32, q->ne[0] * q->ne[1], options_.num_rows, 1, 1,
-                                         q_after_store.data(), 2, AttendNode, GGML_N_TASKS_MAX, node);
+  ggml_tensor* attended =
+      ggml_custom_4d(context_, GGML_TYPE_F32, q->ne[0] * q->ne[1], options_.num_rows, 1, 1,
+                     q_after_store.data(), 2, AttendNode, GGML_N_TASKS_MAX, node);
   return ggml_custom_inplace(context_, attended, nullptr, 0, MergeNode, GGML_N_TASKS_MAX, node);
 }
 
@@ -134,7 +141,8 @@ ggml_tensor* GraphBuilder::GatedFeedForward(ggml_tensor* x, int layer) {
 ggml_tensor* GraphBuilder::Logits(ggml_tensor* x) {
   x = Norm(x, Required("output_norm.weight"));
   ggml_tensor* output = Optional(kOutput);
-  ggml_tensor* logits = ggml_mul_mat(context_, output != nullptr ? output : Required(kTokenEmbedding), x);
+  ggml_tensor* logits =
+      ggml_mul_mat(context_, output != nullptr ? output : Required(kTokenEmbedding), x);
   ggml_tensor* bias = Optional("output.bias");
   return bias == nullptr ? logits : ggml_add(context_, logits, bias);
 }

@@ -15,8 +15,8 @@
 
 namespace turboquant {
 
-// What the attention nodes of a graph point to. Outlives the graph; `attention` is set before each step, so that a graph
-// can be used again.
+// What the attention nodes of a graph point to. Outlives the graph; `attention` is set before each
+// step, so that a graph can be used again.
 struct AttentionNode {
   PagedAttention* const* attention;
   int layer;
@@ -31,8 +31,8 @@ class GraphBuilder {
     const ModelWeights* weights;
     RopeStyle rope_style;
     std::span<AttentionNode> attention_nodes;  // one per layer
-    int num_rows;                               // > 0
-    int num_outputs;                            // rows whose logits are wanted; 0: the step only fills the cache
+    int num_rows;                              // > 0
+    int num_outputs;  // rows whose logits are wanted; 0: the step only fills the cache
   };
   explicit GraphBuilder(const Options& options);
 
@@ -42,19 +42,21 @@ class GraphBuilder {
   ggml_tensor* Required(std::string_view name) const;
   ggml_tensor* Optional(std::string_view name) const { return options_.weights->Find(name); }
 
-  ggml_tensor* TokenEmbedding();                                           // [hidden, rows]
+  ggml_tensor* TokenEmbedding();  // [hidden, rows]
   ggml_tensor* Add(ggml_tensor* a, ggml_tensor* b);
-  ggml_tensor* RmsNorm(ggml_tensor* x, int layer, std::string_view name);  // times blk.<layer>.<name>.weight
+  ggml_tensor* RmsNorm(ggml_tensor* x, int layer,
+                       std::string_view name);  // times blk.<layer>.<name>.weight
   // blk.<layer>.<name>.weight * x, plus the bias of that name if there is one.
   ggml_tensor* Linear(ggml_tensor* x, int layer, std::string_view name);
-  ggml_tensor* SplitHeads(ggml_tensor* x, int num_heads);                  // [head_dim, heads, rows]
+  ggml_tensor* SplitHeads(ggml_tensor* x, int num_heads);  // [head_dim, heads, rows]
   ggml_tensor* Rope(ggml_tensor* heads, ggml_tensor* factors = nullptr);
-  // Stores k, v and attends. q, k: [head_dim, heads, rows]; v: [kv heads * head_dim, rows] -> [heads * head_dim, rows].
+  // Stores k, v and attends. q, k: [head_dim, heads, rows]; v: [kv heads * head_dim, rows] ->
+  // [heads * head_dim, rows].
   ggml_tensor* Attention(int layer, ggml_tensor* q, ggml_tensor* k, ggml_tensor* v);
   // x + attn_output * attended. After the last layer only the rows whose logits are wanted go on.
   ggml_tensor* AttentionResidual(ggml_tensor* x, ggml_tensor* attended, int layer);
-  ggml_tensor* GatedFeedForward(ggml_tensor* x, int layer);                // down(silu(gate(x)) * up(x))
-  ggml_tensor* Logits(ggml_tensor* x);                                     // output norm and matrix: [vocab, outputs]
+  ggml_tensor* GatedFeedForward(ggml_tensor* x, int layer);  // down(silu(gate(x)) * up(x))
+  ggml_tensor* Logits(ggml_tensor* x);  // output norm and matrix: [vocab, outputs]
 
   // Inputs, i32: ids [rows], positions [rows], rows of the outputs [max(outputs, 1)].
   ggml_tensor* tokens() const { return tokens_; }

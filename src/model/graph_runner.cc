@@ -13,9 +13,10 @@
 namespace turboquant {
 namespace {
 
-// Graphs of few rows (decode) are kept, the least recently used one going first. All larger ones share one place and one
-// buffer: building one anew costs 0.2 to 0.5 ms (docs/decisions/003-graphs-and-weights.md), which a step of that many rows
-// does not notice, while each would hold buffers of its own.
+// Graphs of few rows (decode) are kept, the least recently used one going first. All larger ones
+// share one place and one buffer: building one anew costs 0.2 to 0.5 ms
+// (docs/decisions/003-graphs-and-weights.md), which a step of that many rows does not notice, while
+// each would hold buffers of its own.
 constexpr int kMaxKeptRows = 32;
 constexpr size_t kMaxKeptGraphs = 16;
 
@@ -40,7 +41,7 @@ struct GraphRunner::Impl {
   std::vector<AttentionNode> nodes;     // one per layer, pointed to by the graphs
   std::list<StepGraph> kept;            // most recently used first
   StepGraph large;
-  std::vector<uint8_t> work;            // scratch of ggml's matrix products
+  std::vector<uint8_t> work;  // scratch of ggml's matrix products
 
   StepGraph& GraphFor(int num_rows, int num_outputs);
   void Build(int num_rows, int num_outputs, StepGraph* step);
@@ -57,7 +58,9 @@ void GraphRunner::Impl::Build(int num_rows, int num_outputs, StepGraph* step) {
 }
 
 StepGraph& GraphRunner::Impl::GraphFor(int num_rows, int num_outputs) {
-  const auto matches = [&](const StepGraph& step) { return step.num_rows == num_rows && step.num_outputs == num_outputs; };
+  const auto matches = [&](const StepGraph& step) {
+    return step.num_rows == num_rows && step.num_outputs == num_outputs;
+  };
   if (num_rows > kMaxKeptRows) {
     if (!matches(large)) Build(num_rows, num_outputs, &large);
     return large;
@@ -72,7 +75,8 @@ StepGraph& GraphRunner::Impl::GraphFor(int num_rows, int num_outputs) {
   return kept.front();
 }
 
-GraphRunner::GraphRunner(std::shared_ptr<const Model> model, int num_threads) : impl_(std::make_unique<Impl>()) {
+GraphRunner::GraphRunner(std::shared_ptr<const Model> model, int num_threads)
+    : impl_(std::make_unique<Impl>()) {
   CHECK_GE(num_threads, 1);
   CHECK_LE(num_threads, GGML_MAX_N_THREADS);
   impl_->model = std::move(model);
@@ -85,8 +89,9 @@ GraphRunner::GraphRunner(std::shared_ptr<const Model> model, int num_threads) : 
 
 GraphRunner::~GraphRunner() = default;
 
-void GraphRunner::Forward(PagedAttention* attention, std::span<const int32_t> tokens, std::span<const int32_t> positions,
-                          std::span<const int32_t> logits_rows, float* logits) {
+void GraphRunner::Forward(PagedAttention* attention, std::span<const int32_t> tokens,
+                          std::span<const int32_t> positions, std::span<const int32_t> logits_rows,
+                          float* logits) {
   const int vocab_size = impl_->model->config().vocab_size;
   CHECK(!tokens.empty());
   CHECK_EQ(tokens.size(), positions.size());
@@ -98,7 +103,8 @@ void GraphRunner::Forward(PagedAttention* attention, std::span<const int32_t> to
     CHECK_GE(row, 0);
     CHECK_LT(static_cast<size_t>(row), tokens.size());
   }
-  StepGraph& step = impl_->GraphFor(static_cast<int>(tokens.size()), static_cast<int>(logits_rows.size()));
+  StepGraph& step =
+      impl_->GraphFor(static_cast<int>(tokens.size()), static_cast<int>(logits_rows.size()));
   SetInput(step.tokens, tokens);
   SetInput(step.positions, positions);
   if (step.logits != nullptr) {

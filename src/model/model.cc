@@ -24,11 +24,12 @@ Result<std::shared_ptr<const Model>> Model::Load(const ModelOptions& options) {
   CHECK(impl->architecture != nullptr);  // ReadHyperparameters refuses others
   TQ_ASSIGN_OR_RETURN(impl->tokenizer, Tokenizer::Load(options.path));
   if (impl->tokenizer->vocab_size() != impl->config.vocab_size) {
-    return Fail(ErrorCode::kCorrupt, "{}: the tokenizer has {} tokens, the embedding {} rows", options.path,
-                impl->tokenizer->vocab_size(), impl->config.vocab_size);
+    return Fail(ErrorCode::kCorrupt, "{}: the tokenizer has {} tokens, the embedding {} rows",
+                options.path, impl->tokenizer->vocab_size(), impl->config.vocab_size);
   }
   const std::vector<TensorSpec> specs = impl->architecture->tensors(impl->config);
-  ModelWeights::Source source{.file = std::move(file), .gguf = &gguf, .specs = specs, .mode = options.weights};
+  ModelWeights::Source source{
+      .file = std::move(file), .gguf = &gguf, .specs = specs, .mode = options.weights};
   TQ_ASSIGN_OR_RETURN(impl->weights, ModelWeights::Load(std::move(source)));
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }

@@ -1,5 +1,5 @@
-// A loaded model: hyperparameters, weights in ggml tensors, tokenizer, chat template. Immutable after Load; may be shared
-// by several ModelRunners (each with its own cache).
+// A loaded model: hyperparameters, weights in ggml tensors, tokenizer, chat template. Immutable
+// after Load; may be shared by several ModelRunners (each with its own cache).
 #ifndef TURBOQUANT_MODEL_MODEL_H_
 #define TURBOQUANT_MODEL_MODEL_H_
 
@@ -21,10 +21,10 @@ struct ModelConfig {
   std::string name;
   int num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int hidden_size = 0, intermediate_size = 0, vocab_size = 0;
-  int max_context = 0;       // as trained
-  int rope_dim = 0;          // leading channels of a head that are rotated; even
+  int max_context = 0;  // as trained
+  int rope_dim = 0;     // leading channels of a head that are rotated; even
   float rope_theta = 0;
-  float rope_scale = 1;      // factor on positions: 1 / rope.scaling.factor of linear scaling
+  float rope_scale = 1;  // factor on positions: 1 / rope.scaling.factor of linear scaling
   float rms_eps = 0;
   int sliding_window = 0;
   std::string weight_types;  // "Q4_1 x 210, F32 x 61, Q8_0 x 1"
@@ -32,8 +32,8 @@ struct ModelConfig {
 };
 
 enum class WeightMode {
-  kFile,          // as stored, repacked where that is faster
-  kDequantized,   // every weight as F32: the cache is measured, not the rounding of activations
+  kFile,         // as stored, repacked where that is faster
+  kDequantized,  // every weight as F32: the cache is measured, not the rounding of activations
 };
 
 struct ModelOptions {
@@ -43,13 +43,14 @@ struct ModelOptions {
 
 class Model {
  public:
-  // Validates the file first (model/gguf.h, model/hyperparameters), then maps or converts the weights.
+  // Validates the file first (model/gguf.h, model/hyperparameters), then maps or converts the
+  // weights.
   static Result<std::shared_ptr<const Model>> Load(const ModelOptions& options);
   ~Model();
 
   const ModelConfig& config() const;
   const Tokenizer& tokenizer() const;
-  size_t weight_bytes() const;       // held in memory, mapped pages included
+  size_t weight_bytes() const;  // held in memory, mapped pages included
   std::vector<LayerAttentionParams> AttentionParams() const;
 
   struct Impl;
@@ -60,17 +61,19 @@ class Model {
   std::unique_ptr<Impl> impl_;
 };
 
-// Runs the graph of one step. Owns the ggml graphs (cached by number of rows and outputs), their buffers and the thread
-// pool. One step at a time.
+// Runs the graph of one step. Owns the ggml graphs (cached by number of rows and outputs), their
+// buffers and the thread pool. One step at a time.
 class GraphRunner {
  public:
   GraphRunner(std::shared_ptr<const Model> model, int num_threads);
   ~GraphRunner();
 
-  // tokens, positions: one per row of the step that `attention` was begun with. logits_rows: rows whose logits are wanted.
-  // logits: [logits_rows.size()][vocab_size]. Token ids must be < vocab_size (CHECK). Not cancellable inside.
-  void Forward(PagedAttention* attention, std::span<const int32_t> tokens, std::span<const int32_t> positions,
-               std::span<const int32_t> logits_rows, float* logits);
+  // tokens, positions: one per row of the step that `attention` was begun with. logits_rows: rows
+  // whose logits are wanted. logits: [logits_rows.size()][vocab_size]. Token ids must be <
+  // vocab_size (CHECK). Not cancellable inside.
+  void Forward(PagedAttention* attention, std::span<const int32_t> tokens,
+               std::span<const int32_t> positions, std::span<const int32_t> logits_rows,
+               float* logits);
   size_t buffer_bytes() const;  // graph buffers held
 
  private:

@@ -1,4 +1,5 @@
-// Which weight types ggml multiplies faster from its repacked layout (8 rows interleaved) on this CPU.
+// Which weight types ggml multiplies faster from its repacked layout (8 rows interleaved) on this
+// CPU.
 #ifndef TURBOQUANT_MODEL_REPACK_RULE_H_
 #define TURBOQUANT_MODEL_REPACK_RULE_H_
 

@@ -6,7 +6,8 @@
 namespace turboquant {
 namespace {
 
-constexpr size_t kTensorsPerLayer = 48, kTensorsOutsideLayers = 32;  // llama uses 25 + 9; ggml checks
+constexpr size_t kTensorsPerLayer = 48,
+                 kTensorsOutsideLayers = 32;  // llama uses 25 + 9; ggml checks
 
 }  // namespace
 
@@ -17,10 +18,12 @@ size_t StepGraph::bytes() const {
 
 void BuildStepGraph(const StepGraphOptions& options, StepGraph* step) {
   const Model::Impl& source = options.model->impl();
-  const size_t max_tensors = kTensorsPerLayer * options.attention_nodes.size() + kTensorsOutsideLayers;
+  const size_t max_tensors =
+      kTensorsPerLayer * options.attention_nodes.size() + kTensorsOutsideLayers;
   step->num_rows = options.num_rows;
   step->num_outputs = options.num_outputs;
-  step->context = NewGgmlContext(max_tensors, ggml_graph_overhead_custom(max_tensors, /*grads=*/false));
+  step->context =
+      NewGgmlContext(max_tensors, ggml_graph_overhead_custom(max_tensors, /*grads=*/false));
   step->graph = ggml_new_graph_custom(step->context.get(), max_tensors, /*grads=*/false);
   GraphBuilder builder({.context = step->context.get(),
                         .graph = step->graph,
@@ -40,7 +43,8 @@ void BuildStepGraph(const StepGraphOptions& options, StepGraph* step) {
     ggml_build_forward_expand(step->graph, logits);
     logits->data = step;  // any address: tells the allocator that this tensor has its place
   }
-  if (step->allocator == nullptr) step->allocator.reset(ggml_gallocr_new(ggml_backend_cpu_buffer_type()));
+  if (step->allocator == nullptr)
+    step->allocator.reset(ggml_gallocr_new(ggml_backend_cpu_buffer_type()));
   CHECK(ggml_gallocr_alloc_graph(step->allocator.get(), step->graph));
   step->plan = ggml_graph_plan(step->graph, options.num_threads, options.pool);
 }

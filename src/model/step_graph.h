@@ -1,4 +1,5 @@
-// The graph of a step of one shape, placed in memory and planned: ready to run again and again. Only for model/.
+// The graph of a step of one shape, placed in memory and planned: ready to run again and again.
+// Only for model/.
 #ifndef TURBOQUANT_MODEL_STEP_GRAPH_H_
 #define TURBOQUANT_MODEL_STEP_GRAPH_H_
 

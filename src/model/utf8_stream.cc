@@ -15,7 +15,10 @@ Sequence Next(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {1, Sequence::Kind::kComplete};
-  const size_t size = lead >= 0xC2 && lead <= 0xDF ? 2 : lead >= 0xE0 && lead <= 0xEF ? 3 : lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
+  const size_t size = lead >= 0xC2 && lead <= 0xDF   ? 2
+                      : lead >= 0xE0 && lead <= 0xEF ? 3
+                      : lead >= 0xF0 && lead <= 0xF4 ? 4
+                                                     : 0;
   if (size == 0) return {1, Sequence::Kind::kInvalid};
   for (size_t i = 1; i < size; ++i) {
     if (i == text.size()) return {i, Sequence::Kind::kIncomplete};

@@ -46,18 +46,23 @@ TEST(Utf8Stream, AnIncompleteCharacterIsMarkedAtTheEnd) {
 // One mark per maximal subpart, as the Unicode standard recommends (chapter 3, table 3-8 to 3-11).
 TEST(Utf8Stream, BadBytesAreMarkedAndTheRestGoesOn) {
   const std::string mark(kMark);
-  EXPECT_EQ(Replaced("a\x80z"), "a" + mark + "z");                                   // lone continuation
-  EXPECT_EQ(Replaced("\xC0\xAF"), mark + mark);                                      // overlong
-  EXPECT_EQ(Replaced("\xE0\x9F\x80"), mark + mark + mark);                           // overlong of three
-  EXPECT_EQ(Replaced("\xED\xA0\x80"), mark + mark + mark);                           // surrogate
-  EXPECT_EQ(Replaced("\xF4\x90\x80\x80"), mark + mark + mark + mark);                // above U+10FFFF
-  EXPECT_EQ(Replaced("\xE2\x82" "A"), mark + "A");                                   // cut short by ASCII
-  EXPECT_EQ(Replaced("\xF0\x9F\x98" "\xC3\xA9"), mark + "\xC3\xA9");                 // cut short by another lead
+  EXPECT_EQ(Replaced("a\x80z"), "a" + mark + "z");                     // lone continuation
+  EXPECT_EQ(Replaced("\xC0\xAF"), mark + mark);                        // overlong
+  EXPECT_EQ(Replaced("\xE0\x9F\x80"), mark + mark + mark);             // overlong of three
+  EXPECT_EQ(Replaced("\xED\xA0\x80"), mark + mark + mark);             // surrogate
+  EXPECT_EQ(Replaced("\xF4\x90\x80\x80"), mark + mark + mark + mark);  // above U+10FFFF
+  EXPECT_EQ(Replaced("\xE2\x82"
+                     "A"),
+            mark + "A");  // cut short by ASCII
+  EXPECT_EQ(Replaced("\xF0\x9F\x98"
+                     "\xC3\xA9"),
+            mark + "\xC3\xA9");  // cut short by another lead
   EXPECT_EQ(Replaced("\xFF"), mark);
 }
 
 TEST(Utf8Stream, EverythingThatComesOutIsValid) {
-  // Each pair of bytes, then a letter: what comes out must decode without a mark when it goes in again.
+  // Each pair of bytes, then a letter: what comes out must decode without a mark when it goes in
+  // again.
   for (int a = 0; a < 256; ++a) {
     for (int b = 0; b < 256; ++b) {
       const std::string bytes = {static_cast<char>(a), static_cast<char>(b), 'x'};

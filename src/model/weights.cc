@@ -32,7 +32,10 @@ Placement PlaceMatrix(const GgufTensor& tensor, WeightMode mode) {
   CHECK(ggml_get_type_traits_cpu(type)->vec_dot != nullptr);  // CheckTensors refuses others
   if (type == GGML_TYPE_F32) return Placement::kMapped;
   if (mode == WeightMode::kDequantized) return Placement::kF32;
-  return RepackIsFaster(type, static_cast<int64_t>(tensor.shape[0]), static_cast<int64_t>(tensor.shape[1])) ? Placement::kRepacked : Placement::kMapped;
+  return RepackIsFaster(type, static_cast<int64_t>(tensor.shape[0]),
+                        static_cast<int64_t>(tensor.shape[1]))
+             ? Placement::kRepacked
+             : Placement::kMapped;
 }
 
 Placement PlaceRows(const GgufTensor& tensor, WeightMode mode) {
@@ -40,17 +43,20 @@ Placement PlaceRows(const GgufTensor& tensor, WeightMode mode) {
   return placement == Placement::kRepacked ? Placement::kMapped : placement;
 }
 
-std::vector<PlannedTensor> Plan(const Gguf& gguf, std::span<const TensorSpec> specs, WeightMode mode) {
+std::vector<PlannedTensor> Plan(const Gguf& gguf, std::span<const TensorSpec> specs,
+                                WeightMode mode) {
   std::vector<PlannedTensor> plan;
   const bool tied = gguf.FindTensor(kOutput) == nullptr;
   for (const TensorSpec& spec : specs) {
     const GgufTensor* tensor = gguf.FindTensor(spec.name);
     if (tensor == nullptr) continue;
     if (spec.shape.size() == 1) {
-      plan.push_back({tensor, tensor->ggml_type == GGML_TYPE_F32 ? Placement::kMapped : Placement::kF32});
+      plan.push_back(
+          {tensor, tensor->ggml_type == GGML_TYPE_F32 ? Placement::kMapped : Placement::kF32});
       continue;
     }
-    if (spec.name == kTokenEmbedding) plan.push_back({tensor, PlaceRows(*tensor, mode), /*is_rows=*/true});
+    if (spec.name == kTokenEmbedding)
+      plan.push_back({tensor, PlaceRows(*tensor, mode), /*is_rows=*/true});
     if (spec.name != kTokenEmbedding || tied) plan.push_back({tensor, PlaceMatrix(*tensor, mode)});
   }
   return plan;
@@ -80,21 +86,27 @@ struct ModelWeights::Impl {
   explicit Impl(MappedFile mapped) : file(std::move(mapped)) {}
 
   MappedFile file;
-  GgmlContextPtr context;               // descriptions of all tensors
+  GgmlContextPtr context;  // descriptions of all tensors
   std::vector<GgmlBufferPtr> buffers;
   std::unordered_map<std::string, ggml_tensor*> tensors, row_tensors;
   size_t bytes = 0;
 
   ggml_tensor* AddTensor(const PlannedTensor& planned);
-  Status Allocate(const std::vector<std::pair<PlannedTensor, ggml_tensor*>>& group, Placement placement);
-  std::span<const uint8_t> BytesOf(const GgufTensor& tensor) const { return file.bytes().subspan(tensor.offset, tensor.bytes); }
+  Status Allocate(const std::vector<std::pair<PlannedTensor, ggml_tensor*>>& group,
+                  Placement placement);
+  std::span<const uint8_t> BytesOf(const GgufTensor& tensor) const {
+    return file.bytes().subspan(tensor.offset, tensor.bytes);
+  }
 };
 
 ggml_tensor* ModelWeights::Impl::AddTensor(const PlannedTensor& planned) {
   const GgufTensor& source = *planned.source;
-  const ggml_type type = planned.placement == Placement::kF32 ? GGML_TYPE_F32 : static_cast<ggml_type>(source.ggml_type);
+  const ggml_type type = planned.placement == Placement::kF32
+                             ? GGML_TYPE_F32
+                             : static_cast<ggml_type>(source.ggml_type);
   const std::vector<int64_t> shape(source.shape.begin(), source.shape.end());
-  ggml_tensor* tensor = ggml_new_tensor(context.get(), type, static_cast<int>(shape.size()), shape.data());
+  ggml_tensor* tensor =
+      ggml_new_tensor(context.get(), type, static_cast<int>(shape.size()), shape.data());
   const std::string name(source.name);
   ggml_set_name(tensor, name.c_str());
   (planned.is_rows ? row_tensors : tensors)[name] = tensor;
@@ -102,25 +114,29 @@ ggml_tensor* ModelWeights::Impl::AddTensor(const PlannedTensor& planned) {
 }
 
 // One buffer for all tensors of a placement.
-Status ModelWeights::Impl::Allocate(const std::vector<std::pair<PlannedTensor, ggml_tensor*>>& group, Placement placement) {
+Status ModelWeights::Impl::Allocate(
+    const std::vector<std::pair<PlannedTensor, ggml_tensor*>>& group, Placement placement) {
   if (placement == Placement::kMapped) {
     void* map = const_cast<uint8_t*>(file.bytes().data());
     buffers.emplace_back(ggml_backend_cpu_buffer_from_ptr(map, file.bytes().size()));
     for (const auto& [planned, tensor] : group) {
-      const auto status = ggml_backend_tensor_alloc(buffers.back().get(), tensor,
-                                                    const_cast<uint8_t*>(BytesOf(*planned.source).data()));
+      const auto status = ggml_backend_tensor_alloc(
+          buffers.back().get(), tensor, const_cast<uint8_t*>(BytesOf(*planned.source).data()));
       CHECK_EQ(status, GGML_STATUS_SUCCESS);
       bytes += planned.source->bytes;
     }
     return {};
   }
-  const ggml_backend_buffer_type_t type = placement == Placement::kRepacked ? RepackBufferType() : ggml_backend_cpu_buffer_type();
+  const ggml_backend_buffer_type_t type =
+      placement == Placement::kRepacked ? RepackBufferType() : ggml_backend_cpu_buffer_type();
   const size_t alignment = ggml_backend_buft_get_alignment(type);
   size_t size = 0;
-  for (const auto& [planned, tensor] : group) size += GGML_PAD(ggml_backend_buft_get_alloc_size(type, tensor), alignment);
+  for (const auto& [planned, tensor] : group)
+    size += GGML_PAD(ggml_backend_buft_get_alloc_size(type, tensor), alignment);
   buffers.emplace_back(ggml_backend_buft_alloc_buffer(type, size));
   if (buffers.back() == nullptr) {
-    return Fail(ErrorCode::kOutOfMemory, "{}: no memory for {} bytes of converted weights", file.path(), size);
+    return Fail(ErrorCode::kOutOfMemory, "{}: no memory for {} bytes of converted weights",
+                file.path(), size);
   }
   ggml_tallocr allocator = ggml_tallocr_new(buffers.back().get());
   for (const auto& [planned, tensor] : group) {

@@ -1,4 +1,5 @@
-// The weights of a model as ggml tensors: mapped from the file, repacked for ggml's fast kernels, or converted to f32.
+// The weights of a model as ggml tensors: mapped from the file, repacked for ggml's fast kernels,
+// or converted to f32.
 #ifndef TURBOQUANT_MODEL_WEIGHTS_H_
 #define TURBOQUANT_MODEL_WEIGHTS_H_
 
@@ -21,17 +22,18 @@ namespace turboquant {
 class ModelWeights {
  public:
   struct Source {
-    MappedFile file;                    // becomes the ModelWeights'
-    const Gguf* gguf;                   // parsed from the file's bytes
-    std::span<const TensorSpec> specs;  // names, shapes and types already checked (hyperparameters.h)
+    MappedFile file;   // becomes the ModelWeights'
+    const Gguf* gguf;  // parsed from the file's bytes
+    std::span<const TensorSpec>
+        specs;  // names, shapes and types already checked (hyperparameters.h)
     WeightMode mode;
   };
   // kOutOfMemory where converted weights do not fit.
   static Result<std::unique_ptr<ModelWeights>> Load(Source source);
   ~ModelWeights();
 
-  // Left operand of a matrix product, or a vector; null where the file has none. The token embedding is found only where
-  // it is the output matrix too.
+  // Left operand of a matrix product, or a vector; null where the file has none. The token
+  // embedding is found only where it is the output matrix too.
   ggml_tensor* Find(std::string_view name) const;
   // The token embedding, as a table whose rows can be looked up.
   ggml_tensor* FindRows(std::string_view name) const;

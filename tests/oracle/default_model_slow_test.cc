@@ -1,4 +1,5 @@
-// Our logits against libllama's on the default model: as it lies in the file, and with F32 weights on both sides.
+// Our logits against libllama's on the default model: as it lies in the file, and with F32 weights
+// on both sides.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +53,8 @@ void CompareDefaultModel(const Case& test) {
 }
 
 TEST(DefaultModel, F32WeightsAndCacheEqualLibllama) {
-  CompareDefaultModel({F32File(), OracleCache::kF32, WeightMode::kDequantized, "f32", kExactBounds});
+  CompareDefaultModel(
+      {F32File(), OracleCache::kF32, WeightMode::kDequantized, "f32", kExactBounds});
 }
 
 TEST(DefaultModel, F32WeightsAndF16CacheAreCloseToLibllama) {
@@ -60,7 +62,8 @@ TEST(DefaultModel, F32WeightsAndF16CacheAreCloseToLibllama) {
 }
 
 TEST(DefaultModel, AsInTheFileIsCloseToLibllama) {
-  CompareDefaultModel({TURBOQUANT_DEFAULT_MODEL, OracleCache::kF16, WeightMode::kFile, "f16", kQuantizedBounds});
+  CompareDefaultModel(
+      {TURBOQUANT_DEFAULT_MODEL, OracleCache::kF16, WeightMode::kFile, "f16", kQuantizedBounds});
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ LlamaRun::LlamaRun(const std::string& path, OracleCache cache, int max_context, 
   params.n_seq_max = 1;
   params.n_threads = params.n_threads_batch = num_threads;
   params.type_k = params.type_v = cache == OracleCache::kF32 ? GGML_TYPE_F32 : GGML_TYPE_F16;
-  params.flash_attn_type = cache == OracleCache::kF32 ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_ENABLED;
+  params.flash_attn_type =
+      cache == OracleCache::kF32 ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_ENABLED;
   context_ = llama_init_from_model(model_, params);
   CHECK(context_ != nullptr);
   vocab_size_ = llama_vocab_n_tokens(llama_model_get_vocab(model_));
@@ -85,7 +86,8 @@ std::shared_ptr<const Model> LoadModel(const std::string& path, WeightMode weigh
   return *std::move(model);
 }
 
-OurRun::OurRun(const Options& options) : model_(options.model), runner_(options.model, options.num_threads) {
+OurRun::OurRun(const Options& options)
+    : model_(options.model), runner_(options.model, options.num_threads) {
   const ModelConfig& config = model_->config();
   const auto sides = ParseKvFormat(options.kv_cache_dtype, "", nullptr);
   CHECK(sides.has_value());
@@ -107,15 +109,18 @@ OurRun::OurRun(const Options& options) : model_(options.model), runner_(options.
                                .max_num_seqs = 1,
                                .max_context = options.max_context,
                                .max_threads = options.num_threads};
-  attention_ = std::make_unique<PagedAttention>(manager_.get(), &kernels_, model_->AttentionParams(), limits);
+  attention_ = std::make_unique<PagedAttention>(manager_.get(), &kernels_,
+                                                model_->AttentionParams(), limits);
   sequence_ = manager_->AddSequence().value();
 }
 
-void OurRun::Step(std::span<const int32_t> tokens, std::span<const int32_t> logits_rows, float* logits) {
+void OurRun::Step(std::span<const int32_t> tokens, std::span<const int32_t> logits_rows,
+                  float* logits) {
   const int start = manager_->NumTokens(sequence_);
   const int count = static_cast<int>(tokens.size());
   CHECK(manager_->AllocateSlots(sequence_, count));
-  const SequenceChunk chunk{.sequence = sequence_, .start = start, .num_tokens = count, .first_row = 0};
+  const SequenceChunk chunk{
+      .sequence = sequence_, .start = start, .num_tokens = count, .first_row = 0};
   attention_->BeginStep({&chunk, 1});
   std::vector<int32_t> positions(tokens.size());
   std::iota(positions.begin(), positions.end(), start);

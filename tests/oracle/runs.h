@@ -1,4 +1,5 @@
-// The same tokens through libllama's own decode and through our graph on the paged cache: what the oracle tests compare.
+// The same tokens through libllama's own decode and through our graph on the paged cache: what the
+// oracle tests compare.
 #ifndef TURBOQUANT_TESTS_ORACLE_RUNS_H_
 #define TURBOQUANT_TESTS_ORACLE_RUNS_H_
 
@@ -20,7 +21,8 @@ namespace turboquant {
 
 enum class OracleCache { kF32, kF16 };
 
-// libllama with one sequence; flash attention off with an f32 cache (the reference), on with f16 (what it serves).
+// libllama with one sequence; flash attention off with an f32 cache (the reference), on with f16
+// (what it serves).
 class LlamaRun {
  public:
   LlamaRun(const std::string& path, OracleCache cache, int max_context, int num_threads);
@@ -71,8 +73,8 @@ std::shared_ptr<const Model> LoadModel(const std::string& path, WeightMode weigh
 
 struct Difference {
   float max_abs = 0;
-  double mean_kl = 0;     // KL(reference || ours) in nats
-  double same_top = 0;    // share of positions
+  double mean_kl = 0;   // KL(reference || ours) in nats
+  double same_top = 0;  // share of positions
   size_t num_positions = 0;
 };
 Difference Compare(std::span<const float> reference, std::span<const float> ours, int vocab_size);

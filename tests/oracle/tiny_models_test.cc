@@ -1,5 +1,5 @@
-// Our logits against libllama's on the tiny random models: every architecture, head size, head sharing, tied and untied
-// output, rotation and weight type of tests/models/make_tiny.py.
+// Our logits against libllama's on the tiny random models: every architecture, head size, head
+// sharing, tied and untied output, rotation and weight type of tests/models/make_tiny.py.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,20 +14,36 @@
 namespace turboquant {
 namespace {
 
-// One: ggml's threads wait for each other by spinning, which on a machine busy with other tests takes minutes.
+// One: ggml's threads wait for each other by spinning, which on a machine busy with other tests
+// takes minutes.
 constexpr int kNumThreads = 1;
 constexpr size_t kPrompts[] = {1, 33, 512};
 
-const std::vector<std::string> kF32Models = {
-    "llama-h64-g1-tied",        "llama-h64-g3",           "llama-h80-g4",           "llama-h128-g3-tied",
-    "llama-h128-g4-wide-heads", "qwen2-h64-g4",           "qwen2-h80-g3-tied",      "qwen2-h128-g1-large-bias",
-    "qwen3-h128-g4-tied",       "qwen3-h64-g3",           "qwen3-h80-g1",           "llama-h64-rope-factors",
-    "llama-h128-rope-factors",  "llama-h64-rope-linear",  "qwen2-h64-rope-linear",  "llama-h64-biases",
-    "llama-h64-spm",            "llama-h32-smallest"};
-const std::vector<std::string> kQuantizedModels = {"llama-h64-f16",  "llama-h64-bf16",      "llama-h64-q8_0",
-                                                   "llama-h128-q4_0-tied", "qwen2-h64-q4_0", "qwen3-h64-q8_0-tied"};
+const std::vector<std::string> kF32Models = {"llama-h64-g1-tied",
+                                             "llama-h64-g3",
+                                             "llama-h80-g4",
+                                             "llama-h128-g3-tied",
+                                             "llama-h128-g4-wide-heads",
+                                             "qwen2-h64-g4",
+                                             "qwen2-h80-g3-tied",
+                                             "qwen2-h128-g1-large-bias",
+                                             "qwen3-h128-g4-tied",
+                                             "qwen3-h64-g3",
+                                             "qwen3-h80-g1",
+                                             "llama-h64-rope-factors",
+                                             "llama-h128-rope-factors",
+                                             "llama-h64-rope-linear",
+                                             "qwen2-h64-rope-linear",
+                                             "llama-h64-biases",
+                                             "llama-h64-spm",
+                                             "llama-h32-smallest"};
+const std::vector<std::string> kQuantizedModels = {"llama-h64-f16",  "llama-h64-bf16",
+                                                   "llama-h64-q8_0", "llama-h128-q4_0-tied",
+                                                   "qwen2-h64-q4_0", "qwen3-h64-q8_0-tied"};
 
-std::string Path(const std::string& model) { return fmt::format("{}/{}.gguf", TURBOQUANT_TINY_MODELS, model); }
+std::string Path(const std::string& model) {
+  return fmt::format("{}/{}.gguf", TURBOQUANT_TINY_MODELS, model);
+}
 
 std::vector<int32_t> RandomTokens(size_t count, int vocab_size) {
   std::mt19937 random(20);
@@ -53,7 +69,9 @@ void CompareModel(const std::string& name, const Case& test) {
   LlamaRun llama(oracle_path, test.oracle_cache, /*max_context=*/1024, kNumThreads);
   if (test.dequantized) std::filesystem::remove(oracle_path);
   const WeightMode weights = test.dequantized ? WeightMode::kDequantized : WeightMode::kFile;
-  OurRun ours({.model = LoadModel(Path(name), weights), .kv_cache_dtype = test.our_cache, .num_threads = kNumThreads});
+  OurRun ours({.model = LoadModel(Path(name), weights),
+               .kv_cache_dtype = test.our_cache,
+               .num_threads = kNumThreads});
   Comparison comparison(name, test.bounds);
   for (const size_t prompt : kPrompts) {
     const OracleTokens oracle = RunOracle(&llama, RandomTokens(prompt, llama.vocab_size()));
@@ -64,11 +82,17 @@ void CompareModel(const std::string& name, const Case& test) {
 }
 
 class F32Weights : public testing::TestWithParam<std::string> {};
-TEST_P(F32Weights, F32CacheEqualsLibllama) { CompareModel(GetParam(), {OracleCache::kF32, "f32", kExactBounds}); }
-TEST_P(F32Weights, F16CacheIsCloseToLibllama) { CompareModel(GetParam(), {OracleCache::kF16, "f16", kHalfBounds}); }
+TEST_P(F32Weights, F32CacheEqualsLibllama) {
+  CompareModel(GetParam(), {OracleCache::kF32, "f32", kExactBounds});
+}
+TEST_P(F32Weights, F16CacheIsCloseToLibllama) {
+  CompareModel(GetParam(), {OracleCache::kF16, "f16", kHalfBounds});
+}
 
 class QuantizedWeights : public testing::TestWithParam<std::string> {};
-TEST_P(QuantizedWeights, AreCloseToLibllama) { CompareModel(GetParam(), {OracleCache::kF16, "f16", kQuantizedBounds}); }
+TEST_P(QuantizedWeights, AreCloseToLibllama) {
+  CompareModel(GetParam(), {OracleCache::kF16, "f16", kQuantizedBounds});
+}
 TEST_P(QuantizedWeights, DequantizedEqualLibllama) {
   CompareModel(GetParam(), {OracleCache::kF32, "f32", kExactBounds, /*dequantized=*/true});
 }

@@ -1,5 +1,5 @@
-// Qwen 1.5, 2 and 2.5: the llama decoder with biases on q, k and v, and rotation of channel halves. Graph as in
-// llama.cpp's src/models/qwen2.cpp.
+// Qwen 1.5, 2 and 2.5: the llama decoder with biases on q, k and v, and rotation of channel halves.
+// Graph as in llama.cpp's src/models/qwen2.cpp.
 #include "model/arch/architectures.h"
 #include "model/graph_builder.h"
 

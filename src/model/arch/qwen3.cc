@@ -1,5 +1,5 @@
-// Qwen 3 (dense): RMS norm of every query and key head before the rotation of channel halves; the head size is given
-// apart from the hidden size. Graph as in llama.cpp's src/models/qwen3.cpp.
+// Qwen 3 (dense): RMS norm of every query and key head before the rotation of channel halves; the
+// head size is given apart from the hidden size. Graph as in llama.cpp's src/models/qwen3.cpp.
 #include "model/arch/architectures.h"
 #include "model/graph_builder.h"
 
@@ -7,10 +7,12 @@ namespace turboquant {
 
 std::vector<TensorSpec> Qwen3Tensors(const ModelConfig& config) {
   std::vector<TensorSpec> specs = DecoderTensors(config);
-  const uint64_t q = QueryChannels(config), kv = KvChannels(config), head_dim = static_cast<uint64_t>(config.head_dim);
+  const uint64_t q = QueryChannels(config), kv = KvChannels(config),
+                 head_dim = static_cast<uint64_t>(config.head_dim);
   const std::vector<TensorSpec> layer = {
-      {"attn_q.bias", {q}, false},       {"attn_k.bias", {kv}, false}, {"attn_v.bias", {kv}, false},
-      {"attn_q_norm.weight", {head_dim}}, {"attn_k_norm.weight", {head_dim}},
+      {"attn_q.bias", {q}, false},        {"attn_k.bias", {kv}, false},
+      {"attn_v.bias", {kv}, false},       {"attn_q_norm.weight", {head_dim}},
+      {"attn_k_norm.weight", {head_dim}},
   };
   AddLayerTensors(config, layer, &specs);
   return specs;

@@ -35,7 +35,9 @@ std::string ArchitectureNames() {
   return names;
 }
 
-std::string LayerTensorName(int layer, std::string_view suffix) { return fmt::format("blk.{}.{}", layer, suffix); }
+std::string LayerTensorName(int layer, std::string_view suffix) {
+  return fmt::format("blk.{}.{}", layer, suffix);
+}
 
 uint64_t QueryChannels(const ModelConfig& config) {
   return static_cast<uint64_t>(config.num_heads) * static_cast<uint64_t>(config.head_dim);
@@ -45,7 +47,8 @@ uint64_t KvChannels(const ModelConfig& config) {
   return static_cast<uint64_t>(config.num_kv_heads) * static_cast<uint64_t>(config.head_dim);
 }
 
-void AddLayerTensors(const ModelConfig& config, std::span<const TensorSpec> per_layer, std::vector<TensorSpec>* specs) {
+void AddLayerTensors(const ModelConfig& config, std::span<const TensorSpec> per_layer,
+                     std::vector<TensorSpec>* specs) {
   for (int layer = 0; layer < config.num_layers; ++layer) {
     for (const TensorSpec& spec : per_layer) {
       specs->push_back({LayerTensorName(layer, spec.name), spec.shape, spec.required});
@@ -54,7 +57,8 @@ void AddLayerTensors(const ModelConfig& config, std::span<const TensorSpec> per_
 }
 
 std::vector<TensorSpec> DecoderTensors(const ModelConfig& config) {
-  const uint64_t d = static_cast<uint64_t>(config.hidden_size), ff = static_cast<uint64_t>(config.intermediate_size);
+  const uint64_t d = static_cast<uint64_t>(config.hidden_size),
+                 ff = static_cast<uint64_t>(config.intermediate_size);
   const uint64_t vocab = static_cast<uint64_t>(config.vocab_size);
   const uint64_t q = QueryChannels(config), kv = KvChannels(config);
   std::vector<TensorSpec> specs = {
@@ -63,9 +67,9 @@ std::vector<TensorSpec> DecoderTensors(const ModelConfig& config) {
       {"output_norm.weight", {d}},
   };
   const std::vector<TensorSpec> layer = {
-      {"attn_norm.weight", {d}},      {"attn_q.weight", {d, q}},       {"attn_k.weight", {d, kv}},
-      {"attn_v.weight", {d, kv}},     {"attn_output.weight", {q, d}},  {"ffn_norm.weight", {d}},
-      {"ffn_gate.weight", {d, ff}},   {"ffn_up.weight", {d, ff}},      {"ffn_down.weight", {ff, d}},
+      {"attn_norm.weight", {d}},    {"attn_q.weight", {d, q}},      {"attn_k.weight", {d, kv}},
+      {"attn_v.weight", {d, kv}},   {"attn_output.weight", {q, d}}, {"ffn_norm.weight", {d}},
+      {"ffn_gate.weight", {d, ff}}, {"ffn_up.weight", {d, ff}},     {"ffn_down.weight", {ff, d}},
   };
   AddLayerTensors(config, layer, &specs);
   return specs;

@@ -1,4 +1,5 @@
-// The architectures that this build can run. Adding one = one file beside this one + one line in registry.cc.
+// The architectures that this build can run. Adding one = one file beside this one + one line in
+// registry.cc.
 #ifndef TURBOQUANT_MODEL_ARCH_REGISTRY_H_
 #define TURBOQUANT_MODEL_ARCH_REGISTRY_H_
 
@@ -22,9 +23,9 @@ enum class RopeStyle : uint8_t {
   kNeox,  // halves (i, i + rope_dim / 2)
 };
 
-// One tensor that the graph reads. The same list drives the check of a file (hyperparameters.h) and the loading.
-// One dimension: a vector (norm weight, bias, rotation factors), f32 in the graph. Two: a matrix of any weight type whose
-// ne[0] is the input size.
+// One tensor that the graph reads. The same list drives the check of a file (hyperparameters.h) and
+// the loading. One dimension: a vector (norm weight, bias, rotation factors), f32 in the graph.
+// Two: a matrix of any weight type whose ne[0] is the input size.
 struct TensorSpec {
   std::string name;
   std::vector<uint64_t> shape;  // ne[0] first
@@ -47,11 +48,13 @@ std::span<const Architecture> AllArchitectures();
 const Architecture* FindArchitecture(std::string_view name);  // null if this build does not have it
 std::string ArchitectureNames();                              // "llama, qwen2, qwen3"
 
-// Tensors that all decoder-only models with gated feed-forward share: embedding, norms, attn_{q,k,v,output},
-// ffn_{gate,up,down}, output_norm, optional output. Biases and other extras are the architecture's own.
+// Tensors that all decoder-only models with gated feed-forward share: embedding, norms,
+// attn_{q,k,v,output}, ffn_{gate,up,down}, output_norm, optional output. Biases and other extras
+// are the architecture's own.
 std::vector<TensorSpec> DecoderTensors(const ModelConfig& config);
 // Adds every tensor of `per_layer`, whose names are suffixes ("attn_q.bias"), for every layer.
-void AddLayerTensors(const ModelConfig& config, std::span<const TensorSpec> per_layer, std::vector<TensorSpec>* specs);
+void AddLayerTensors(const ModelConfig& config, std::span<const TensorSpec> per_layer,
+                     std::vector<TensorSpec>* specs);
 // Channels of all query heads and of all KV heads.
 uint64_t QueryChannels(const ModelConfig& config);
 uint64_t KvChannels(const ModelConfig& config);
