@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "model/model.h"
+#include "model/model_impl.h"
 #include "model/step_graph.h"
 
 namespace turboquant {
@@ -38,7 +39,9 @@ void Run(const char* path) {
       for (std::vector<double>* times : {&first, &rebuilt}) {
         if (times == &first) step = StepGraph();
         const double start = CpuMicroseconds();
-        BuildStepGraph({.model = model->get(),
+        BuildStepGraph({.config = &(*model)->config(),
+                        .architecture = (*model)->impl().architecture,
+                        .weights = (*model)->impl().weights.get(),
                         .attention_nodes = nodes,
                         .num_rows = rows,
                         .num_outputs = outputs,

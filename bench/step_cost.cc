@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/cache_plan.h"
 #include "engine/model_runner.h"
 #include "engine/scheduler.h"
+#include "planner/cache_plan.h"
 
 namespace turboquant {
 namespace {

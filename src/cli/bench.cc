@@ -10,8 +10,8 @@
 #include "cli/console.h"
 #include "cli/model_flags.h"
 #include "cli/verbs.h"
-#include "engine/host.h"
 #include "eval/throughput.h"
+#include "planner/host.h"
 
 namespace turboquant::cli {
 namespace {

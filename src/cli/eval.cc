@@ -10,9 +10,9 @@
 #include "cli/console.h"
 #include "cli/model_flags.h"
 #include "cli/verbs.h"
-#include "engine/host.h"
 #include "eval/evaluation.h"
 #include "model/tokenizer.h"
+#include "planner/host.h"
 
 namespace turboquant::cli {
 namespace {

@@ -8,9 +8,10 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "engine/host.h"
 #include "engine/output_text.h"
 #include "engine/scheduler.h"
+#include "planner/host.h"
+#include "planner/report.h"
 
 namespace turboquant {
 namespace {
@@ -39,17 +40,6 @@ struct RequestState {
   Clock::time_point added = Clock::now(), started, first_token, last_token;
 };
 
-// Generous bound on graph buffers, staging and logits; docs/design/engine.md compares it with what
-// is held.
-uint64_t BufferBytes(const ModelConfig& model, const EngineOptions& options) {
-  const auto rows = static_cast<uint64_t>(options.max_batch_tokens);
-  const uint64_t row_floats = 8 * static_cast<uint64_t>(model.hidden_size) +
-                              4 * static_cast<uint64_t>(model.intermediate_size);
-  const uint64_t logits =
-      static_cast<uint64_t>(options.cache.max_num_seqs) * static_cast<uint64_t>(model.vocab_size);
-  return 4 * (rows * row_floats + logits);
-}
-
 Status ValidateRequest(const Request& request, const Model& model, int max_model_len) {
   if (request.prompt.empty()) return Fail(ErrorCode::kInvalidArgument, "the prompt is empty");
   if (request.prompt.size() >= static_cast<size_t>(max_model_len)) {
@@ -75,11 +65,12 @@ Status ValidateRequest(const Request& request, const Model& model, int max_model
 }  // namespace
 
 struct Engine::Impl {
-  Impl(std::shared_ptr<const Model> the_model, EngineOptions the_options, CachePlan the_plan,
+  Impl(std::shared_ptr<const Model> the_model, EngineOptions the_options, Ledger the_ledger,
        std::unique_ptr<ModelRunner> the_runner)
       : model(std::move(the_model)),
         options(std::move(the_options)),
-        plan(std::move(the_plan)),
+        ledger(std::move(the_ledger)),
+        plan(*ledger.plan),
         runner(std::move(the_runner)),
         scheduler(&runner->cache(), options.max_batch_tokens) {}
 
@@ -94,7 +85,8 @@ struct Engine::Impl {
 
   std::shared_ptr<const Model> model;
   EngineOptions options;
-  CachePlan plan;
+  Ledger ledger;
+  const CachePlan& plan;  // the ledger's
   std::unique_ptr<ModelRunner> runner;
   Scheduler scheduler;
   std::map<RequestId, RequestState> requests;
@@ -116,10 +108,11 @@ Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> mode
                 options.max_batch_tokens, options.cache.max_num_seqs);
   }
   TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
-  const MemoryBudget memory = {
-      .usable_bytes = usable,
-      .reserved_bytes = model->weight_bytes() + BufferBytes(model->config(), options)};
-  TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCache(model->config(), options.cache, memory));
+  const LedgerSource source = LedgerSource::Of(
+      *model, {.max_batch_tokens = options.max_batch_tokens, .num_threads = options.num_threads});
+  TQ_ASSIGN_OR_RETURN(Ledger ledger, source.Make({.cache = options.cache, .usable_bytes = usable}));
+  if (!ledger.plan) return std::unexpected(*ledger.refusal);
+  const CachePlan& plan = *ledger.plan;
   TQ_ASSIGN_OR_RETURN(auto runner,
                       ModelRunner::Create(model, {.cache = plan.config,
                                                   .num_threads = options.num_threads,
@@ -127,7 +120,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> mode
                                                   .max_context = plan.max_model_len,
                                                   .isa = options.isa}));
   return std::unique_ptr<Engine>(new Engine(std::make_unique<Impl>(
-      std::move(model), std::move(options), std::move(plan), std::move(runner))));
+      std::move(model), std::move(options), std::move(ledger), std::move(runner))));
 }
 
 Result<RequestId> Engine::AddRequest(Request request) {
@@ -286,6 +279,7 @@ void Engine::Impl::FillKvStats(RequestId id, RequestStats* stats) {
 bool Engine::HasWork() const { return impl_->scheduler.HasWork() || !impl_->outputs.empty(); }
 
 const CachePlan& Engine::plan() const { return impl_->plan; }
+const Ledger& Engine::ledger() const { return impl_->ledger; }
 const Model& Engine::model() const { return *impl_->model; }
 ModelRunner& Engine::runner() { return *impl_->runner; }
 
@@ -324,6 +318,8 @@ std::vector<std::string> Engine::Describe() const {
                   plan.config.num_blocks, FormatBytes(plan.pool_bytes), plan.PoolTokens(),
                   plan.max_num_seqs, plan.max_model_len)};
   lines.insert(lines.end(), plan.notes.begin(), plan.notes.end());
+  const std::vector<std::string> table = LedgerTable(impl_->ledger);
+  lines.insert(lines.end(), table.begin(), table.end());
   return lines;
 }
 

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/cache_plan.h"
 #include "engine/model_runner.h"
 #include "engine/request.h"
 #include "model/model.h"
+#include "planner/ledger.h"
 
 namespace turboquant {
 
@@ -71,11 +71,12 @@ class Engine {
   bool HasWork() const;
 
   const CachePlan& plan() const;
+  const Ledger& ledger() const;  // what was planned at start-up, as `turboquant plan` prints it
   const Model& model() const;
   ModelRunner& runner();  // no steps of one's own while requests are running
   EngineStats stats() const;
   // For the log at start: model, ISA and kernels, formats, bits per value, bytes per token, pool,
-  // tokens it holds.
+  // tokens it holds, and the table of the ledger.
   std::vector<std::string> Describe() const;
 
  private:

@@ -6,9 +6,9 @@
 
 #include "base/check.h"
 #include "calibration/abs_max.h"
-#include "engine/host.h"
 #include "engine/model_runner.h"
 #include "model/tokenizer.h"
+#include "planner/host.h"
 
 namespace turboquant {
 namespace {

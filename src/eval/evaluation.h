@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/cache_plan.h"
 #include "eval/divergence.h"
 #include "model/model.h"
+#include "planner/cache_plan.h"
 
 namespace turboquant {
 

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "base/check.h"
-#include "engine/host.h"
 #include "engine/model_runner.h"
+#include "planner/host.h"
 
 namespace turboquant {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/cache_plan.h"
 #include "model/model.h"
+#include "planner/cache_plan.h"
 
 namespace turboquant {
 

@@ -5,20 +5,15 @@
 #include <vector>
 
 #include "base/check.h"
+#include "model/footprint.h"
 #include "model/ggml_support.h"
 #include "model/graph_builder.h"
 #include "model/model.h"
+#include "model/model_impl.h"
 #include "model/step_graph.h"
 
 namespace turboquant {
 namespace {
-
-// Graphs of few rows (decode) are kept, the least recently used one going first. All larger ones
-// share one place and one buffer: building one anew costs 0.2 to 0.5 ms
-// (docs/decisions/003-graphs-and-weights.md), which a step of that many rows does not notice, while
-// each would hold buffers of its own.
-constexpr int kMaxKeptRows = 32;
-constexpr size_t kMaxKeptGraphs = 16;
 
 void SetInput(ggml_tensor* input, std::span<const int32_t> values) {
   CHECK_EQ(values.size_bytes(), ggml_nbytes(input));
@@ -48,7 +43,10 @@ struct GraphRunner::Impl {
 };
 
 void GraphRunner::Impl::Build(int num_rows, int num_outputs, StepGraph* step) {
-  BuildStepGraph({.model = model.get(),
+  const Model::Impl& source = model->impl();
+  BuildStepGraph({.config = &source.config,
+                  .architecture = source.architecture,
+                  .weights = source.weights.get(),
                   .attention_nodes = nodes,
                   .num_rows = num_rows,
                   .num_outputs = num_outputs,
@@ -69,7 +67,7 @@ StepGraph& GraphRunner::Impl::GraphFor(int num_rows, int num_outputs) {
   if (it != kept.end()) {
     kept.splice(kept.begin(), kept, it);
   } else {
-    if (kept.size() == kMaxKeptGraphs) kept.pop_back();
+    if (kept.size() == static_cast<size_t>(kMaxKeptGraphs)) kept.pop_back();
     Build(num_rows, num_outputs, &kept.emplace_front());
   }
   return kept.front();

@@ -36,10 +36,9 @@ Result<std::shared_ptr<const Model>> Model::Load(const ModelOptions& options) {
 
 const ModelConfig& Model::config() const { return impl_->config; }
 const Tokenizer& Model::tokenizer() const { return *impl_->tokenizer; }
-size_t Model::weight_bytes() const { return impl_->weights->bytes(); }
+size_t Model::weight_bytes() const { return impl_->weights->bytes().total(); }
 
-std::vector<LayerAttentionParams> Model::AttentionParams() const {
-  const ModelConfig& config = impl_->config;
+std::vector<LayerAttentionParams> AttentionParamsOf(const ModelConfig& config) {
   LayerAttentionParams params;
   params.num_heads = config.num_heads;
   params.scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));

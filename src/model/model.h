@@ -41,6 +41,9 @@ struct ModelOptions {
   WeightMode weights = WeightMode::kFile;
 };
 
+// One per layer.
+std::vector<LayerAttentionParams> AttentionParamsOf(const ModelConfig& config);
+
 class Model {
  public:
   // Validates the file first (model/gguf.h, model/hyperparameters), then maps or converts the
@@ -51,7 +54,7 @@ class Model {
   const ModelConfig& config() const;
   const Tokenizer& tokenizer() const;
   size_t weight_bytes() const;  // held in memory, mapped pages included
-  std::vector<LayerAttentionParams> AttentionParams() const;
+  std::vector<LayerAttentionParams> AttentionParams() const { return AttentionParamsOf(config()); }
 
   struct Impl;
   const Impl& impl() const { return *impl_; }

@@ -1,7 +1,6 @@
 #include "model/step_graph.h"
 
 #include "base/check.h"
-#include "model/model_impl.h"
 
 namespace turboquant {
 namespace {
@@ -16,8 +15,10 @@ size_t StepGraph::bytes() const {
   return ggml_gallocr_get_buffer_size(allocator.get(), 0) + ggml_get_mem_size(context.get());
 }
 
-void BuildStepGraph(const StepGraphOptions& options, StepGraph* step) {
-  const Model::Impl& source = options.model->impl();
+namespace {
+
+// The graph without memory for its tensors.
+void DescribeStepGraph(const StepGraphOptions& options, StepGraph* step) {
   const size_t max_tensors =
       kTensorsPerLayer * options.attention_nodes.size() + kTensorsOutsideLayers;
   step->num_rows = options.num_rows;
@@ -27,13 +28,13 @@ void BuildStepGraph(const StepGraphOptions& options, StepGraph* step) {
   step->graph = ggml_new_graph_custom(step->context.get(), max_tensors, /*grads=*/false);
   GraphBuilder builder({.context = step->context.get(),
                         .graph = step->graph,
-                        .config = &source.config,
-                        .weights = source.weights.get(),
-                        .rope_style = source.architecture->rope_style,
+                        .config = options.config,
+                        .weights = options.weights,
+                        .rope_style = options.architecture->rope_style,
                         .attention_nodes = options.attention_nodes,
                         .num_rows = options.num_rows,
                         .num_outputs = options.num_outputs});
-  ggml_tensor* logits = source.architecture->build(builder);
+  ggml_tensor* logits = options.architecture->build(builder);
   step->tokens = builder.tokens();
   step->positions = builder.positions();
   step->output_rows = builder.output_rows();
@@ -45,8 +46,23 @@ void BuildStepGraph(const StepGraphOptions& options, StepGraph* step) {
   }
   if (step->allocator == nullptr)
     step->allocator.reset(ggml_gallocr_new(ggml_backend_cpu_buffer_type()));
+}
+
+}  // namespace
+
+void BuildStepGraph(const StepGraphOptions& options, StepGraph* step) {
+  DescribeStepGraph(options, step);
   CHECK(ggml_gallocr_alloc_graph(step->allocator.get(), step->graph));
   step->plan = ggml_graph_plan(step->graph, options.num_threads, options.pool);
+}
+
+StepGraphBytes MeasureStepGraph(const StepGraphOptions& options) {
+  StepGraph step;
+  DescribeStepGraph(options, &step);
+  size_t buffer_bytes = 0;
+  ggml_gallocr_reserve_n_size(step.allocator.get(), step.graph, nullptr, nullptr, &buffer_bytes);
+  const ggml_cplan plan = ggml_graph_plan(step.graph, options.num_threads, nullptr);
+  return {.graph = buffer_bytes + ggml_used_mem(step.context.get()), .work = plan.work_size};
 }
 
 }  // namespace turboquant

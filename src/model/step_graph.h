@@ -25,13 +25,22 @@ struct StepGraph {
 };
 
 struct StepGraphOptions {
-  const Model* model;
+  const ModelConfig* config;
+  const Architecture* architecture;
+  const ModelWeights* weights;
   std::span<AttentionNode> attention_nodes;  // one per layer, outlives the graph
   int num_rows, num_outputs;
   int num_threads;
   ggml_threadpool* pool;
 };
 void BuildStepGraph(const StepGraphOptions& options, StepGraph* step);
+
+// Bytes that the graph would hold once built, and the scratch that running it would need. Nothing
+// is allocated but descriptions: the weights may be only described (ModelWeights::Describe).
+struct StepGraphBytes {
+  size_t graph = 0, work = 0;
+};
+StepGraphBytes MeasureStepGraph(const StepGraphOptions& options);
 
 }  // namespace turboquant
 

@@ -3,8 +3,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -20,6 +23,8 @@ enum class Placement : uint8_t {
   kF32,       // converted
   kRepacked,  // in the row order of ggml's repacked kernels; rows cannot be read back
 };
+
+constexpr std::array kAllPlacements = {Placement::kMapped, Placement::kF32, Placement::kRepacked};
 
 struct PlannedTensor {
   const GgufTensor* source;
@@ -83,21 +88,62 @@ void ConvertToF32(const GgufTensor& source, std::span<const uint8_t> bytes, floa
 }  // namespace
 
 struct ModelWeights::Impl {
-  explicit Impl(MappedFile mapped) : file(std::move(mapped)) {}
+  using Group = std::vector<std::pair<PlannedTensor, ggml_tensor*>>;
 
-  MappedFile file;
-  GgmlContextPtr context;  // descriptions of all tensors
+  std::optional<MappedFile> file;  // none where the weights are only described
+  GgmlContextPtr context;          // descriptions of all tensors
   std::vector<GgmlBufferPtr> buffers;
   std::unordered_map<std::string, ggml_tensor*> tensors, row_tensors;
-  size_t bytes = 0;
+  Group groups[3];  // by placement
+  WeightBytes bytes;
 
+  Impl(const Gguf& gguf, std::span<const TensorSpec> specs, WeightMode mode);
   ggml_tensor* AddTensor(const PlannedTensor& planned);
-  Status Allocate(const std::vector<std::pair<PlannedTensor, ggml_tensor*>>& group,
-                  Placement placement);
+  Status Allocate(const Group& group, Placement placement);
+  void DescribeGroup(const Group& group, Placement placement);
   std::span<const uint8_t> BytesOf(const GgufTensor& tensor) const {
-    return file.bytes().subspan(tensor.offset, tensor.bytes);
+    return file->bytes().subspan(tensor.offset, tensor.bytes);
   }
 };
+
+namespace {
+
+ggml_backend_buffer_type_t BufferTypeOf(Placement placement) {
+  return placement == Placement::kRepacked ? RepackBufferType() : ggml_backend_cpu_buffer_type();
+}
+
+// Bytes of the buffer that a group is allocated in; mapped ones have none.
+size_t AllocatedBytes(const ModelWeights::Impl::Group& group, Placement placement) {
+  const ggml_backend_buffer_type_t type = BufferTypeOf(placement);
+  const size_t alignment = ggml_backend_buft_get_alignment(type);
+  size_t size = 0;
+  for (const auto& [planned, tensor] : group)
+    size += GGML_PAD(ggml_backend_buft_get_alloc_size(type, tensor), alignment);
+  return size;
+}
+
+WeightBytes BytesOfGroups(std::span<const ModelWeights::Impl::Group, 3> groups) {
+  WeightBytes bytes;
+  std::unordered_set<const GgufTensor*> mapped;  // an embedding that is the output too comes twice
+  for (const auto& [planned, tensor] : groups[static_cast<size_t>(Placement::kMapped)]) {
+    if (mapped.insert(planned.source).second) bytes.mapped += planned.source->bytes;
+  }
+  bytes.converted = AllocatedBytes(groups[static_cast<size_t>(Placement::kF32)], Placement::kF32);
+  bytes.repacked =
+      AllocatedBytes(groups[static_cast<size_t>(Placement::kRepacked)], Placement::kRepacked);
+  return bytes;
+}
+
+}  // namespace
+
+ModelWeights::Impl::Impl(const Gguf& gguf, std::span<const TensorSpec> specs, WeightMode mode) {
+  const std::vector<PlannedTensor> plan = Plan(gguf, specs, mode);
+  context = NewGgmlContext(plan.size());
+  for (const PlannedTensor& planned : plan) {
+    groups[static_cast<size_t>(planned.placement)].emplace_back(planned, AddTensor(planned));
+  }
+  bytes = BytesOfGroups(groups);
+}
 
 ggml_tensor* ModelWeights::Impl::AddTensor(const PlannedTensor& planned) {
   const GgufTensor& source = *planned.source;
@@ -114,29 +160,22 @@ ggml_tensor* ModelWeights::Impl::AddTensor(const PlannedTensor& planned) {
 }
 
 // One buffer for all tensors of a placement.
-Status ModelWeights::Impl::Allocate(
-    const std::vector<std::pair<PlannedTensor, ggml_tensor*>>& group, Placement placement) {
+Status ModelWeights::Impl::Allocate(const Group& group, Placement placement) {
   if (placement == Placement::kMapped) {
-    void* map = const_cast<uint8_t*>(file.bytes().data());
-    buffers.emplace_back(ggml_backend_cpu_buffer_from_ptr(map, file.bytes().size()));
+    void* map = const_cast<uint8_t*>(file->bytes().data());
+    buffers.emplace_back(ggml_backend_cpu_buffer_from_ptr(map, file->bytes().size()));
     for (const auto& [planned, tensor] : group) {
       const auto status = ggml_backend_tensor_alloc(
           buffers.back().get(), tensor, const_cast<uint8_t*>(BytesOf(*planned.source).data()));
       CHECK_EQ(status, GGML_STATUS_SUCCESS);
-      bytes += planned.source->bytes;
     }
     return {};
   }
-  const ggml_backend_buffer_type_t type =
-      placement == Placement::kRepacked ? RepackBufferType() : ggml_backend_cpu_buffer_type();
-  const size_t alignment = ggml_backend_buft_get_alignment(type);
-  size_t size = 0;
-  for (const auto& [planned, tensor] : group)
-    size += GGML_PAD(ggml_backend_buft_get_alloc_size(type, tensor), alignment);
-  buffers.emplace_back(ggml_backend_buft_alloc_buffer(type, size));
+  const size_t size = AllocatedBytes(group, placement);
+  buffers.emplace_back(ggml_backend_buft_alloc_buffer(BufferTypeOf(placement), size));
   if (buffers.back() == nullptr) {
     return Fail(ErrorCode::kOutOfMemory, "{}: no memory for {} bytes of converted weights",
-                file.path(), size);
+                file->path(), size);
   }
   ggml_tallocr allocator = ggml_tallocr_new(buffers.back().get());
   for (const auto& [planned, tensor] : group) {
@@ -149,8 +188,20 @@ Status ModelWeights::Impl::Allocate(
     }
     DropPages(source);
   }
-  bytes += size;
   return {};
+}
+
+// Places that nothing may read. Repacked tensors get a small buffer of their type, because the
+// scratch of a product over them depends on it.
+void ModelWeights::Impl::DescribeGroup(const Group& group, Placement placement) {
+  if (placement == Placement::kRepacked)
+    buffers.emplace_back(ggml_backend_buft_alloc_buffer(BufferTypeOf(placement), 64));
+  for (const auto& [planned, tensor] : group) {
+    tensor->data = tensor;  // any address: tells ggml's allocator that it has a place
+    if (placement != Placement::kRepacked) continue;
+    tensor->buffer = buffers.back().get();
+    CHECK_EQ(ggml_backend_buffer_init_tensor(tensor->buffer, tensor), GGML_STATUS_SUCCESS);
+  }
 }
 
 ModelWeights::ModelWeights(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -158,18 +209,26 @@ ModelWeights::~ModelWeights() = default;
 
 Result<std::unique_ptr<ModelWeights>> ModelWeights::Load(Source source) {
   InitGgml();
-  auto impl = std::make_unique<Impl>(std::move(source.file));
-  const std::vector<PlannedTensor> plan = Plan(*source.gguf, source.specs, source.mode);
-  impl->context = NewGgmlContext(plan.size());
-  std::vector<std::pair<PlannedTensor, ggml_tensor*>> groups[3];
-  for (const PlannedTensor& planned : plan) {
-    groups[static_cast<size_t>(planned.placement)].emplace_back(planned, impl->AddTensor(planned));
+  auto impl = std::make_unique<Impl>(*source.gguf, source.specs, source.mode);
+  impl->file = std::move(source.file);
+  for (const Placement placement : kAllPlacements) {
+    const Impl::Group& group = impl->groups[static_cast<size_t>(placement)];
+    if (!group.empty()) TQ_RETURN_IF_ERROR(impl->Allocate(group, placement));
   }
-  for (const Placement placement : {Placement::kMapped, Placement::kF32, Placement::kRepacked}) {
-    const auto& group = groups[static_cast<size_t>(placement)];
-    if (group.empty()) continue;
-    TQ_RETURN_IF_ERROR(impl->Allocate(group, placement));
+  for (Impl::Group& group : impl->groups) group.clear();  // they point into the caller's Gguf
+  return std::unique_ptr<ModelWeights>(new ModelWeights(std::move(impl)));
+}
+
+std::unique_ptr<ModelWeights> ModelWeights::Describe(const Gguf& gguf,
+                                                     std::span<const TensorSpec> specs,
+                                                     WeightMode mode) {
+  InitGgml();
+  auto impl = std::make_unique<Impl>(gguf, specs, mode);
+  for (const Placement placement : kAllPlacements) {
+    const Impl::Group& group = impl->groups[static_cast<size_t>(placement)];
+    if (!group.empty()) impl->DescribeGroup(group, placement);
   }
+  for (Impl::Group& group : impl->groups) group.clear();
   return std::unique_ptr<ModelWeights>(new ModelWeights(std::move(impl)));
 }
 
@@ -183,6 +242,6 @@ ggml_tensor* ModelWeights::FindRows(std::string_view name) const {
   return it == impl_->row_tensors.end() ? nullptr : it->second;
 }
 
-size_t ModelWeights::bytes() const { return impl_->bytes; }
+const WeightBytes& ModelWeights::bytes() const { return impl_->bytes; }
 
 }  // namespace turboquant

@@ -4,6 +4,7 @@
 #define TURBOQUANT_MODEL_WEIGHTS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -18,9 +19,21 @@ struct ggml_tensor;
 
 namespace turboquant {
 
+// Bytes of weights by where they lie. `mapped` are pages of the file that the graph reads; the
+// system may drop and read them again. The rest is memory of the process.
+struct WeightBytes {
+  uint64_t mapped = 0, converted = 0, repacked = 0;
+  uint64_t total() const { return mapped + converted + repacked; }
+};
+
 // Immutable after Load; may be read by many threads.
 class ModelWeights {
  public:
+  // What Load would hold, from the header alone: tensors have shapes, types and places but no data,
+  // so that graphs can be planned over them and never run. `specs` as in Source.
+  static std::unique_ptr<ModelWeights> Describe(const Gguf& gguf, std::span<const TensorSpec> specs,
+                                                WeightMode mode);
+
   struct Source {
     MappedFile file;   // becomes the ModelWeights'
     const Gguf* gguf;  // parsed from the file's bytes
@@ -37,10 +50,11 @@ class ModelWeights {
   ggml_tensor* Find(std::string_view name) const;
   // The token embedding, as a table whose rows can be looked up.
   ggml_tensor* FindRows(std::string_view name) const;
-  size_t bytes() const;  // mapped and read by the graph + converted + repacked
+  const WeightBytes& bytes() const;
+
+  struct Impl;
 
  private:
-  struct Impl;
   explicit ModelWeights(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -12,7 +12,7 @@
 #include "cli/config_file.h"
 #include "cli/verbs.h"
 #include "codec/kv_cache_spec.h"
-#include "engine/cache_plan.h"
+#include "planner/cache_plan.h"
 #include "tests/fuzz/byte_source.h"
 
 namespace turboquant {

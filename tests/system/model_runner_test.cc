@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/cache_plan.h"
+#include "planner/cache_plan.h"
 
 namespace turboquant {
 namespace {

@@ -1,11 +1,13 @@
-#include "engine/cache_plan.h"
+#include "planner/cache_plan.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "base/text.h"
+#include "planner/bytes.h"
 
 namespace turboquant {
 namespace {
@@ -81,17 +83,19 @@ Status CheckScales(const std::vector<KvCacheSpec>& layers, const CachePlanOption
   return {};
 }
 
-Result<std::vector<KvCacheSpec>> LayerSpecs(const ModelConfig& model,
+Result<std::vector<KvCacheSpec>> LayerSpecs(const CacheModel& model,
                                             const CachePlanOptions& options,
                                             std::vector<std::string>* notes) {
   TQ_ASSIGN_OR_RETURN(const KvSidePair sides,
                       ParseKvFormat(options.kv_cache_dtype, options.kv_scale_granularity, notes));
-  const KvCacheSpec spec = {.k = sides.k,
-                            .v = sides.v,
-                            .num_kv_heads = model.num_kv_heads,
-                            .head_dim = model.head_dim,
-                            .block_size = options.block_size};
-  std::vector<KvCacheSpec> layers(static_cast<size_t>(model.num_layers), spec);
+  std::vector<KvCacheSpec> layers;
+  for (const KvLayerHeads& layer : model.layers) {
+    layers.push_back({.k = sides.k,
+                      .v = sides.v,
+                      .num_kv_heads = layer.num_kv_heads,
+                      .head_dim = layer.head_dim,
+                      .block_size = options.block_size});
+  }
   TQ_RETURN_IF_ERROR(ApplyOverrides(options.kv_cache_dtype_layers, &layers, notes));
   for (const KvCacheSpec& layer : layers) TQ_RETURN_IF_ERROR(layer.Validate());
   TQ_RETURN_IF_ERROR(CheckScales(layers, options));
@@ -119,7 +123,7 @@ uint64_t BlockBytes(const std::vector<KvCacheSpec>& layers) {
   return bytes;
 }
 
-Status CheckOptions(const ModelConfig& model, const CachePlanOptions& options) {
+Status CheckOptions(const CacheModel& model, const CachePlanOptions& options) {
   const auto fail = [](std::string message) {
     return std::unexpected(Error{ErrorCode::kInvalidArgument, std::move(message)});
   };
@@ -142,27 +146,6 @@ Status CheckOptions(const ModelConfig& model, const CachePlanOptions& options) {
   return {};
 }
 
-// Bytes that blocks, tails and sinks may take.
-Result<uint64_t> CacheBudget(const CachePlanOptions& options, const MemoryBudget& memory) {
-  const auto share = static_cast<uint64_t>(
-      std::floor(options.memory_utilization * static_cast<double>(memory.usable_bytes)));
-  const uint64_t limit = share > memory.reserved_bytes ? share - memory.reserved_bytes : 0;
-  if (!options.kv_cache_memory) {
-    if (limit > 0) return limit;
-    return Fail(
-        ErrorCode::kOutOfMemory,
-        "no memory for the KV cache: weights and buffers take {} of {} ({} of the usable {})",
-        FormatBytes(memory.reserved_bytes), FormatBytes(share), options.memory_utilization,
-        FormatBytes(memory.usable_bytes));
-  }
-  // Asked for by size, it may take what is there.
-  const uint64_t left = memory.usable_bytes - std::min(memory.usable_bytes, memory.reserved_bytes);
-  if (*options.kv_cache_memory <= left) return *options.kv_cache_memory;
-  return Fail(
-      ErrorCode::kOutOfMemory, "--kv-cache-memory {}: {} are left beside weights and buffers ({})",
-      FormatBytes(*options.kv_cache_memory), FormatBytes(left), FormatBytes(memory.reserved_bytes));
-}
-
 // Sizes of a cache with these layers under a budget.
 struct Fit {
   uint64_t block_bytes, exact_bytes;
@@ -180,7 +163,7 @@ Fit FitBlocks(const KvCacheConfig& config, uint64_t budget) {
 
 // " --kv-cache-dtype int4" if that would hold num_blocks within the budget where the present format
 // does not.
-std::string FormatThatFits(const KvCacheConfig& config, const ModelConfig& model,
+std::string FormatThatFits(const KvCacheConfig& config, const CacheModel& model,
                            const CachePlanOptions& options, uint64_t budget, int64_t num_blocks) {
   for (const char* dtype : {"int8", "int4"}) {
     CachePlanOptions other = options;
@@ -198,11 +181,11 @@ std::string FormatThatFits(const KvCacheConfig& config, const ModelConfig& model
   return "";
 }
 
-std::unexpected<Error> DoesNotFit(const KvCacheConfig& config, const ModelConfig& model,
+std::unexpected<Error> DoesNotFit(const KvCacheConfig& config, const CacheModel& model,
                                   const CachePlanOptions& options, uint64_t budget,
                                   int max_model_len) {
   const Fit fit = FitBlocks(config, budget);
-  const int64_t needed_blocks = std::max(max_model_len / options.block_size, 1);
+  const int64_t needed_blocks = BlocksNeeded(options.block_size, max_model_len, 1);
   const uint64_t needed = static_cast<uint64_t>(needed_blocks) * fit.block_bytes + fit.exact_bytes;
   std::vector<std::string> ways;
   // A sequence fills its last block's tail before it needs another block.
@@ -229,14 +212,14 @@ std::unexpected<Error> DoesNotFit(const KvCacheConfig& config, const ModelConfig
 }
 
 // Context per sequence, and the number of blocks in config.
-Status SizePool(const ModelConfig& model, const CachePlanOptions& options, uint64_t budget,
+Status SizePool(const CacheModel& model, const CachePlanOptions& options, uint64_t budget,
                 CachePlan* plan) {
   KvCacheConfig& config = plan->config;
   const Fit fit = FitBlocks(config, budget);
   const int block_size = options.block_size;
   const int wanted = options.max_model_len > 0 ? options.max_model_len : model.max_context;
   plan->max_model_len = wanted;
-  if (fit.num_blocks < std::max(wanted / block_size, 1)) {
+  if (fit.num_blocks < BlocksNeeded(block_size, wanted, 1)) {
     if (options.max_model_len > 0 || fit.num_blocks < 1)
       return DoesNotFit(config, model, options, budget, wanted);
     plan->max_model_len = static_cast<int>(fit.num_blocks) * block_size;
@@ -248,8 +231,7 @@ Status SizePool(const ModelConfig& model, const CachePlanOptions& options, uint6
     plan->notes.push_back(fmt::format("context of {} tokens: the model was trained for {}", wanted,
                                       model.max_context));
   }
-  const int64_t useful =
-      static_cast<int64_t>(std::max(plan->max_model_len / block_size, 1)) * config.max_num_seqs;
+  const int64_t useful = BlocksNeeded(block_size, plan->max_model_len, config.max_num_seqs);
   config.num_blocks =
       static_cast<int>(options.kv_cache_memory ? fit.num_blocks : std::min(useful, fit.num_blocks));
   if (config.num_blocks < useful) {
@@ -263,14 +245,8 @@ Status SizePool(const ModelConfig& model, const CachePlanOptions& options, uint6
   return {};
 }
 
-}  // namespace
-
-int64_t CachePlan::PoolTokens() const {
-  return static_cast<int64_t>(config.num_blocks) * config.layers.at(0).block_size;
-}
-
-Result<CachePlan> PlanCache(const ModelConfig& model, const CachePlanOptions& options,
-                            const MemoryBudget& memory) {
+// What does not depend on memory.
+Result<CachePlan> StartPlan(const CacheModel& model, const CachePlanOptions& options) {
   TQ_RETURN_IF_ERROR(CheckOptions(model, options));
   CachePlan plan;
   plan.max_num_seqs = options.max_num_seqs;
@@ -278,18 +254,78 @@ Result<CachePlan> PlanCache(const ModelConfig& model, const CachePlanOptions& op
   plan.config.static_scales = options.static_scales;
   plan.config.max_num_seqs = options.max_num_seqs;
   plan.config.num_sink_tokens = options.num_sink_tokens;
-  TQ_ASSIGN_OR_RETURN(const uint64_t budget, CacheBudget(options, memory));
-  TQ_RETURN_IF_ERROR(SizePool(model, options, budget, &plan));
-
   uint64_t values_per_token = 0;
   for (const KvCacheSpec& spec : plan.config.layers) {
     values_per_token +=
         2 * static_cast<uint64_t>(spec.num_kv_heads) * static_cast<uint64_t>(spec.head_dim);
   }
+  plan.block_bytes = BlockBytes(plan.config.layers);
   plan.f16_bytes_per_token = 2 * values_per_token;
   plan.bytes_per_token = static_cast<double>(plan.block_bytes) / options.block_size;
   plan.bits_per_value = 8 * plan.bytes_per_token / static_cast<double>(values_per_token);
   plan.formats = DescribeFormats(plan.config.layers);
+  return plan;
+}
+
+}  // namespace
+
+Result<uint64_t> CacheBudget(const CachePlanOptions& options, const MemoryBudget& memory) {
+  const auto share = static_cast<uint64_t>(
+      std::floor(options.memory_utilization * static_cast<double>(memory.usable_bytes)));
+  const uint64_t limit = share > memory.reserved_bytes ? share - memory.reserved_bytes : 0;
+  if (!options.kv_cache_memory) {
+    if (limit > 0) return limit;
+    return Fail(
+        ErrorCode::kOutOfMemory,
+        "no memory for the KV cache: weights and buffers take {} of {} ({} of the usable {})",
+        FormatBytes(memory.reserved_bytes), FormatBytes(share), options.memory_utilization,
+        FormatBytes(memory.usable_bytes));
+  }
+  // Asked for by size, it may take what is there.
+  const uint64_t left = memory.usable_bytes - std::min(memory.usable_bytes, memory.reserved_bytes);
+  if (*options.kv_cache_memory <= left) return *options.kv_cache_memory;
+  return Fail(
+      ErrorCode::kOutOfMemory, "--kv-cache-memory {}: {} are left beside weights and buffers ({})",
+      FormatBytes(*options.kv_cache_memory), FormatBytes(left), FormatBytes(memory.reserved_bytes));
+}
+
+int64_t CachePlan::PoolTokens() const {
+  return static_cast<int64_t>(config.num_blocks) * config.layers.at(0).block_size;
+}
+
+int64_t BlocksNeeded(int block_size, int64_t max_model_len, int64_t num_seqs) {
+  const auto each = static_cast<uint64_t>(std::max<int64_t>(max_model_len / block_size, 1));
+  const uint64_t blocks = ProductOf({each, static_cast<uint64_t>(num_seqs)});
+  return static_cast<int64_t>(std::min<uint64_t>(blocks, std::numeric_limits<int64_t>::max()));
+}
+
+CacheModel CacheModelOf(const ModelConfig& model) {
+  const KvLayerHeads heads = {.num_kv_heads = model.num_kv_heads, .head_dim = model.head_dim};
+  return {.layers = std::vector<KvLayerHeads>(static_cast<size_t>(model.num_layers), heads),
+          .max_context = model.max_context};
+}
+
+Result<CachePlan> PlanCache(const CacheModel& model, const CachePlanOptions& options,
+                            const MemoryBudget& memory) {
+  TQ_ASSIGN_OR_RETURN(CachePlan plan, StartPlan(model, options));
+  TQ_ASSIGN_OR_RETURN(const uint64_t budget, CacheBudget(options, memory));
+  TQ_RETURN_IF_ERROR(SizePool(model, options, budget, &plan));
+  return plan;
+}
+
+Result<CachePlan> PlanCache(const ModelConfig& model, const CachePlanOptions& options,
+                            const MemoryBudget& memory) {
+  return PlanCache(CacheModelOf(model), options, memory);
+}
+
+Result<CachePlan> PlanWithoutLimit(const CacheModel& model, const CachePlanOptions& options) {
+  TQ_ASSIGN_OR_RETURN(CachePlan plan, StartPlan(model, options));
+  plan.max_model_len = options.max_model_len > 0 ? options.max_model_len : model.max_context;
+  const int64_t blocks = BlocksNeeded(options.block_size, plan.max_model_len, options.max_num_seqs);
+  plan.config.num_blocks = static_cast<int>(std::min<int64_t>(blocks, kMaxBlocks));
+  plan.pool_bytes = ProductOf({static_cast<uint64_t>(blocks), plan.block_bytes});
+  plan.exact_bytes =
+      static_cast<uint64_t>(options.max_num_seqs) * ExactBytesPerSequence(plan.config);
   return plan;
 }
 

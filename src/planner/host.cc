@@ -1,4 +1,4 @@
-#include "engine/host.h"
+#include "planner/host.h"
 
 #include <algorithm>
 #include <charconv>
@@ -155,6 +155,13 @@ Result<uint64_t> UsableMemoryBytes(const std::string& root) {
   }
   const int64_t own_kib = Field(ReadOrEmpty(root + "/proc/self/status"), "RssAnon").value_or(0);
   return static_cast<uint64_t>(available + own_kib * 1024);
+}
+
+Result<uint64_t> ResidentBytes(const std::string& root) {
+  const std::string path = root + "/proc/self/status";
+  const std::optional<int64_t> kib = Field(ReadOrEmpty(path), "VmRSS");
+  if (!kib || *kib < 0) return Fail(ErrorCode::kIo, "{}: cannot read VmRSS", path);
+  return static_cast<uint64_t>(*kib) * 1024;
 }
 
 int UsablePhysicalCores(const std::string& root) {

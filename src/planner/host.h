@@ -1,6 +1,6 @@
 // What this process may use of the machine: memory (cgroup-aware) and cores. Linux.
-#ifndef TURBOQUANT_ENGINE_HOST_H_
-#define TURBOQUANT_ENGINE_HOST_H_
+#ifndef TURBOQUANT_PLANNER_HOST_H_
+#define TURBOQUANT_PLANNER_HOST_H_
 
 #include <cstdint>
 #include <string>
@@ -14,10 +14,14 @@ namespace turboquant {
 // prepended to /proc and /sys paths (tests). kIo where /proc/meminfo cannot be read.
 Result<uint64_t> UsableMemoryBytes(const std::string& root = "");
 
+// Memory that this process holds now: its own pages and those of files that it has mapped. kIo
+// where /proc/self/status cannot be read.
+Result<uint64_t> ResidentBytes(const std::string& root = "");
+
 // Physical cores among the CPUs that the scheduler may give this process, at most its cgroup's CPU
 // quota; at least 1.
 int UsablePhysicalCores(const std::string& root = "");
 
 }  // namespace turboquant
 
-#endif  // TURBOQUANT_ENGINE_HOST_H_
+#endif  // TURBOQUANT_PLANNER_HOST_H_

@@ -1,8 +1,8 @@
 // From the model's shape and the user's options to the cache that will be built: one spec per
 // layer, number of blocks, context per sequence. Pure arithmetic; refuses what cannot fit before
 // anything is allocated.
-#ifndef TURBOQUANT_ENGINE_CACHE_PLAN_H_
-#define TURBOQUANT_ENGINE_CACHE_PLAN_H_
+#ifndef TURBOQUANT_PLANNER_CACHE_PLAN_H_
+#define TURBOQUANT_PLANNER_CACHE_PLAN_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -33,11 +33,22 @@ struct CachePlanOptions {
       0.9;  // share of usable memory that weights, cache and buffers may take together
 };
 
-// What the machine has, as the plan needs it (engine/host.h).
+// What the machine has, as the plan needs it (planner/host.h).
 struct MemoryBudget {
   uint64_t usable_bytes = 0;    // what this process could hold in all
   uint64_t reserved_bytes = 0;  // of that, for weights and buffers
 };
+
+// What the cache must know of a model: one entry per layer that stores K and V.
+struct KvLayerHeads {
+  int num_kv_heads = 0;
+  int head_dim = 0;  // channels per head, of K and of V
+};
+struct CacheModel {
+  std::vector<KvLayerHeads> layers;
+  int max_context = 0;  // as trained; 0 = the model does not say
+};
+CacheModel CacheModelOf(const ModelConfig& model);
 
 struct CachePlan {
   KvCacheConfig config;
@@ -58,9 +69,24 @@ struct CachePlan {
 
 // kInvalidArgument or kUnsupported: a flag is wrong. kOutOfMemory: not even one sequence of
 // max_model_len fits; says what would.
+Result<CachePlan> PlanCache(const CacheModel& model, const CachePlanOptions& options,
+                            const MemoryBudget& memory);
 Result<CachePlan> PlanCache(const ModelConfig& model, const CachePlanOptions& options,
                             const MemoryBudget& memory);
 
+// The same with exactly what max_num_seqs sequences of max_model_len tokens (the model's where it
+// is 0) need, whatever memory there is. pool_bytes saturates; config.num_blocks is what a pool can
+// have at most where more are needed. kInvalidArgument, kUnsupported as above.
+Result<CachePlan> PlanWithoutLimit(const CacheModel& model, const CachePlanOptions& options);
+
+// Bytes that blocks, tails and sinks may take. kOutOfMemory: none are left, or fewer than
+// --kv-cache-memory asks for.
+Result<uint64_t> CacheBudget(const CachePlanOptions& options, const MemoryBudget& memory);
+
+// Blocks that num_seqs sequences of max_model_len tokens hold at most: the newest tokens of each
+// are in its tail, and the pool has one block at least.
+int64_t BlocksNeeded(int block_size, int64_t max_model_len, int64_t num_seqs);
+
 }  // namespace turboquant
 
-#endif  // TURBOQUANT_ENGINE_CACHE_PLAN_H_
+#endif  // TURBOQUANT_PLANNER_CACHE_PLAN_H_

@@ -1,4 +1,4 @@
-#include "engine/host.h"
+#include "planner/host.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/cache_plan.h"
+#include "planner/cache_plan.h"
 
 #include <gtest/gtest.h>
 
