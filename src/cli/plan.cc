@@ -65,7 +65,7 @@ Bandwidth ReadBandwidth(const PlanFlags& flags, EngineKind engine, int threads) 
 
 std::string VerifyText(const VerifyReport& report) {
   std::string text =
-      fmt::format("{:<24}{:>16}{:>16}{:>10}\n", "", "planned", "found", "difference");
+      fmt::format("{:<24}{:>16}{:>16}{:>12}\n", "", "planned", "found", "difference");
   for (const VerifiedFigure& figure : report.figures) {
     const double difference =
         100 * (static_cast<double>(figure.found) / static_cast<double>(figure.planned) - 1);
