@@ -150,7 +150,7 @@ class Cache {
         int max_threads)
       : options_(options) {
     std::vector<std::string> notes;
-    const auto sides = ParseKvFormat(format, "", &notes);
+    const auto sides = ParseKvFormat(format, "", "", &notes);
     CHECK(sides.has_value());
     const KvCacheSpec spec = {.k = sides->k,
                               .v = sides->v,
@@ -330,7 +330,7 @@ int Main(int argc, char** argv) {
   }
   for (const std::string& format : options.formats) {
     std::vector<std::string> notes;
-    const auto sides = ParseKvFormat(format, "", &notes);
+    const auto sides = ParseKvFormat(format, "", "", &notes);
     if (!sides) {
       fmt::print(stderr, "{}\n", sides.error().message);
       return 2;

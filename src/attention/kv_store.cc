@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 
 #include "attention/exact_tile.h"
 #include "base/check.h"
@@ -21,27 +20,21 @@ SlotRange SlotsOf(const SequenceChunk& chunk, int block, int block_size) {
           .end = std::min(chunk.start + chunk.num_tokens - first, block_size)};
 }
 
-void RaiseTo(float value, float* maximum) {
-  const std::atomic_ref<float> shared(*maximum);
-  float seen = shared.load(std::memory_order_relaxed);
-  while (value > seen && !shared.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
-  }
-}
-
 void Add(int64_t value, int64_t* counter) {
   std::atomic_ref<int64_t>(*counter).fetch_add(value, std::memory_order_relaxed);
 }
 
-// rows: [num_rows] rows of head_dim floats, `stride` apart. maxima: [head_dim], shared.
-void ObserveRange(const float* rows, size_t stride, int num_rows, int head_dim, float* maxima) {
-  for (int c = 0; c < head_dim; ++c) {
-    float maximum = 0;
-    for (int row = 0; row < num_rows; ++row) {
-      maximum = std::max(
-          maximum, std::fabs(rows[static_cast<size_t>(row) * stride + static_cast<size_t>(c)]));
-    }
-    RaiseTo(maximum, maxima + c);
-  }
+// Row of [head_dim], rotated into `out` where there is a rotation.
+const float* RotatedRow(const float* row, int head_dim, RotateFn rotate, float* out) {
+  if (rotate == nullptr) return row;
+  rotate({.in = row,
+          .in_stride = 0,
+          .out = out,
+          .out_stride = 0,
+          .num_rows = 1,
+          .head_dim = head_dim,
+          .inverse = false});
+  return out;
 }
 
 void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const ExactTile& tile) {
@@ -56,20 +49,19 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
   const int num_tokens = slots.end - slots.begin;
   for (int i = 0; i < num_tokens; ++i) {
     const auto row = static_cast<size_t>(i);
-    WriteToken(tile, slots.begin + i, k + row * args.rows.k_stride, v + row * args.rows.v_stride,
-               layer.to_half);
-  }
-  for (int i = 0; first + slots.begin + i < args.view.num_sink_tokens && i < num_tokens; ++i) {
-    const auto row = static_cast<size_t>(i);
+    const float* k_row =
+        RotatedRow(k + row * args.rows.k_stride, head_dim, layer.rotate_k, args.scratch);
+    const float* v_row =
+        RotatedRow(v + row * args.rows.v_stride, head_dim, layer.rotate_v, args.scratch + head_dim);
+    WriteToken(tile, slots.begin + i, k_row, v_row, layer.to_half);
+    if (first + slots.begin + i >= args.view.num_sink_tokens) continue;
     WriteToken(ExactTileOfHead(layer.sinks.spec, layer.sinks.layout, args.view.sinks, args.head),
-               slots.begin + i, k + row * args.rows.k_stride, v + row * args.rows.v_stride,
-               layer.to_half);
+               slots.begin + i, k_row, v_row, layer.to_half);
   }
   if (args.observer != nullptr) {
-    ObserveRange(k, args.rows.k_stride, num_tokens, head_dim,
-                 args.observer->k.data() + head_offset);
-    ObserveRange(v, args.rows.v_stride, num_tokens, head_dim,
-                 args.observer->v.data() + head_offset);
+    args.observer->Observe(layer.index, args.head, KvSide::kKey, k, args.rows.k_stride, num_tokens);
+    args.observer->Observe(layer.index, args.head, KvSide::kValue, v, args.rows.v_stride,
+                           num_tokens);
   }
 }
 

@@ -5,7 +5,6 @@
 
 namespace turboquant::cli {
 
-Verb AddDoctor(CLI::App* program);
 namespace {
 
 // "--kv-cache-dtype" -> "TURBOQUANT_KV_CACHE_DTYPE"
@@ -33,8 +32,9 @@ CommandLine MakeCommandLine() {
   CLI::App* program = line.program.get();
   program->require_subcommand(0, 1);
   program->set_help_flag("-h,--help", "print this help");
-  line.verbs = {AddRun(program),   AddChat(program), AddInspect(program), AddEval(program),
-                AddBench(program), AddPlan(program), AddDoctor(program),  AddCompletion(program)};
+  line.verbs = {AddRun(program),    AddChat(program),      AddInspect(program),
+                AddEval(program),   AddBench(program),     AddPlan(program),
+                AddDoctor(program), AddCalibrate(program), AddCompletion(program)};
   for (const Verb& verb : line.verbs) {
     verb.command->set_help_flag("-h,--help", "print this help");
     AddEnvironmentTwins(verb.command);

@@ -107,7 +107,7 @@ Result<int> Verify(const PlanFlags& flags, const Ledger& ledger, int threads) {
   TQ_ASSIGN_OR_RETURN(const VerifyReport report, VerifyPlan(flags.model.ModelPath(), ledger,
                                                             std::move(options), flags.tolerance));
   Print(flags.json ? VerifyJson(report) : VerifyText(report));
-  return report.ok() ? kExitDone : kExitGate;
+  return report.ok() ? kExitDone : kExitRefused;
 }
 
 Result<int> Plan(const PlanFlags& flags) {
@@ -127,7 +127,7 @@ Result<int> Plan(const PlanFlags& flags) {
                              .bandwidth = ReadBandwidth(flags, options.engine, threads)};
   if (!flags.html.empty()) TQ_RETURN_IF_ERROR(WriteFileAtomically(flags.html, PlanHtml(report)));
   Print(flags.json ? PlanJson(report) : PlanText(report));
-  return ledger.fits() ? kExitDone : kExitGate;
+  return ledger.fits() ? kExitDone : kExitRefused;
 }
 
 void AddPlanFlags(CLI::App* verb, PlanFlags* flags) {

@@ -123,6 +123,9 @@ class RowTest {
       case KernelOp::kToHalf:
         result.ok = TestToHalf();
         break;
+      case KernelOp::kRotate:
+        result.ok = TestRotate();
+        break;
     }
     result.gb_per_second = bytes / SecondsPerCall(seconds) / 1e9;
     return result;
@@ -263,6 +266,27 @@ class RowTest {
     repeat_ = [this] { row_.to_half({data_.x.data(), half_.data(), kValues}); };
     repeat_();
     return plain == half_;
+  }
+
+  std::vector<float> Rotated(RotateFn rotate) {
+    out_.assign(kValues, 0);
+    repeat_ = [this, rotate] {
+      rotate({.in = data_.x.data(),
+              .in_stride = kHeadDim,
+              .out = out_.data(),
+              .out_stride = kHeadDim,
+              .num_rows = kTokens,
+              .head_dim = kHeadDim,
+              .inverse = false});
+    };
+    repeat_();
+    return out_;
+  }
+
+  bool TestRotate() {
+    data_ = MakeData(KvCacheDtype::kF32, KvSide::kKey);
+    const std::vector<float> plain = Rotated(Rotate);
+    return plain == Rotated(row_.rotate);
   }
 
   const KernelRow& row_;

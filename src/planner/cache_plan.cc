@@ -6,6 +6,7 @@
 #include <limits>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "planner/bytes.h"
 
@@ -52,15 +53,18 @@ Result<LayerRange> ParseLayerRange(std::string_view item, int num_layers) {
   return range;
 }
 
-Status ApplyOverrides(std::string_view text, std::vector<KvCacheSpec>* layers,
+// "none" holds for the overrides as well; "rotated" is what they have by default where they can.
+Status ApplyOverrides(const CachePlanOptions& options, std::vector<KvCacheSpec>* layers,
                       std::vector<std::string>* notes) {
+  const std::string_view transform = options.kv_transform == "none" ? "none" : "";
+  std::string_view text = options.kv_cache_dtype_layers;
   while (!text.empty()) {
     const size_t comma = text.find(',');
     const std::string_view item = text.substr(0, comma);
     text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
     TQ_ASSIGN_OR_RETURN(const LayerRange range,
                         ParseLayerRange(item, static_cast<int>(layers->size())));
-    TQ_ASSIGN_OR_RETURN(const KvSidePair sides, ParseKvFormat(range.format, "", notes));
+    TQ_ASSIGN_OR_RETURN(const KvSidePair sides, ParseKvFormat(range.format, "", transform, notes));
     for (int layer = range.first; layer <= range.last; ++layer) {
       (*layers)[static_cast<size_t>(layer)].k = sides.k;
       (*layers)[static_cast<size_t>(layer)].v = sides.v;
@@ -70,13 +74,13 @@ Status ApplyOverrides(std::string_view text, std::vector<KvCacheSpec>* layers,
 }
 
 Status CheckScales(const std::vector<KvCacheSpec>& layers, const CachePlanOptions& options) {
-  if (!options.static_scales.empty()) return {};
+  if (options.calibration != nullptr) return {};
   for (const KvCacheSpec& spec : layers) {
     for (const KvSideSpec& side : {spec.k, spec.v}) {
       if (!IsStatic(side.granularity)) continue;
       return Fail(ErrorCode::kInvalidArgument,
-                  "{} scales come from a calibration table, and none was given: per_token_head and "
-                  "per_group:N need none",
+                  "{} scales come from a calibration table, and none was given (--kv-scales FILE; "
+                  "eval also --calibration-text FILE): per_token_head and per_group:N need none",
                   Name(side.granularity));
     }
   }
@@ -87,7 +91,8 @@ Result<std::vector<KvCacheSpec>> LayerSpecs(const CacheModel& model,
                                             const CachePlanOptions& options,
                                             std::vector<std::string>* notes) {
   TQ_ASSIGN_OR_RETURN(const KvSidePair sides,
-                      ParseKvFormat(options.kv_cache_dtype, options.kv_scale_granularity, notes));
+                      ParseKvFormat(options.kv_cache_dtype, options.kv_scale_granularity,
+                                    options.kv_transform, notes));
   std::vector<KvCacheSpec> layers;
   for (const KvLayerHeads& layer : model.layers) {
     layers.push_back({.k = sides.k,
@@ -96,7 +101,7 @@ Result<std::vector<KvCacheSpec>> LayerSpecs(const CacheModel& model,
                       .head_dim = layer.head_dim,
                       .block_size = options.block_size});
   }
-  TQ_RETURN_IF_ERROR(ApplyOverrides(options.kv_cache_dtype_layers, &layers, notes));
+  TQ_RETURN_IF_ERROR(ApplyOverrides(options, &layers, notes));
   for (const KvCacheSpec& layer : layers) TQ_RETURN_IF_ERROR(layer.Validate());
   TQ_RETURN_IF_ERROR(CheckScales(layers, options));
   return layers;
@@ -169,6 +174,7 @@ std::string FormatThatFits(const KvCacheConfig& config, const CacheModel& model,
     CachePlanOptions other = options;
     other.kv_cache_dtype = dtype;
     other.kv_scale_granularity.clear();
+    other.kv_transform.clear();
     other.kv_cache_dtype_layers.clear();
     KvCacheConfig smaller = config;
     std::vector<std::string> notes;
@@ -245,13 +251,29 @@ Status SizePool(const CacheModel& model, const CachePlanOptions& options, uint64
   return {};
 }
 
+void AddStaticScales(const CachePlanOptions& options, CachePlan* plan) {
+  if (options.calibration == nullptr) return;
+  const CalibrationTable& table = *options.calibration;
+  CHECK_EQ(table.layers.size(), plan->config.layers.size());
+  size_t num_layers = 0, num_scales = 0;
+  for (size_t i = 0; i < table.layers.size(); ++i) {
+    const KvStaticScales& scales = plan->config.static_scales.emplace_back(
+        StaticScales(table.layers[i], plan->config.layers[i]));
+    num_layers += scales.k.empty() && scales.v.empty() ? 0 : 1;
+    num_scales += scales.k.size() + scales.v.size();
+  }
+  plan->notes.push_back(
+      fmt::format("calibration table ({}, {} tokens): {} static scales in {} of {} layers",
+                  table.clip_rule, table.num_tokens, num_scales, num_layers, table.layers.size()));
+}
+
 // What does not depend on memory.
 Result<CachePlan> StartPlan(const CacheModel& model, const CachePlanOptions& options) {
   TQ_RETURN_IF_ERROR(CheckOptions(model, options));
   CachePlan plan;
   plan.max_num_seqs = options.max_num_seqs;
   TQ_ASSIGN_OR_RETURN(plan.config.layers, LayerSpecs(model, options, &plan.notes));
-  plan.config.static_scales = options.static_scales;
+  AddStaticScales(options, &plan);
   plan.config.max_num_seqs = options.max_num_seqs;
   plan.config.num_sink_tokens = options.num_sink_tokens;
   uint64_t values_per_token = 0;

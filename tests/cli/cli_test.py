@@ -109,6 +109,85 @@ class Errors(unittest.TestCase):
         self.assert_error(run("run", "--config", "/no/such.toml", "-p", "x"), "/no/such.toml", status=(2,))
 
 
+class Calibration(unittest.TestCase):
+    def calibrate(self, folder, *args):
+        scales = os.path.join(folder, "scales.json")
+        return scales, run("calibrate", "-m", MODEL, "--max-tokens", "300", "-o", scales, *args)
+
+    def test_the_table_serves_the_model_it_was_made_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            scales, result = self.calibrate(folder, "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            document = json.loads(result.stdout)
+            self.assertEqual((document["num_tokens"], document["clip_rule"]), (300, "max"))
+            flags = ["--kv-scales", scales, "--kv-scale-granularity", "per_head"]
+            answer = run("run", "-m", MODEL, "-p", "The sea", "-n", "3", *flags, "--json")
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            self.assertEqual(json.loads(answer.stdout)["kv"]["bits_per_value"], 8.0)
+            with open(scales, encoding="utf-8") as file:
+                table = json.load(file)
+            table["model"]["tensor_hash"] = "0" * 32
+            with open(scales, "w", encoding="utf-8") as file:
+                json.dump(table, file)
+            refused = run("run", "-m", MODEL, "-p", "x", *flags)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("another model", refused.stderr)
+
+    def test_errors_leave_no_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            prompts = os.path.join(folder, "prompts.jsonl")
+            with open(prompts, "w", encoding="utf-8") as file:
+                file.write('{"prompt": "ok"}\n{"nothing": 1}\n')
+            for args, word in ((["--prompts", prompts], "prompts.jsonl:2"), (["--clip", "p99"], "clip rule"),
+                               (["--text", "/no/such/file"], "/no/such/file")):
+                scales, result = self.calibrate(folder, *args)
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+                self.assertIn(word, result.stderr)
+                self.assertFalse(os.path.exists(scales))
+
+    def test_static_scales_need_a_table(self):
+        result = run("run", "-m", MODEL, "-p", "x", "--kv-scale-granularity", "per_head")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--kv-scales", result.stderr)
+
+
+class Gate(unittest.TestCase):
+    def evaluate(self, *args):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
+            text.write(" ".join(f"word{i * 7919 % 1000} and {i * i % 97}." for i in range(400)))
+            text.flush()
+            return run("eval", "-m", MODEL, "--text", text.name, "--windows", "1", "--ctx", "200", "--first-scored", "100", *args)
+
+    def test_what_keeps_the_limits_passes(self):
+        result = self.evaluate("--kv-cache-dtype", "f16,int8", "--gate", "kl<=0.5,top1>=10", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        self.assertEqual((document["verdict"], document["reasons"]), ("pass", []))
+        self.assertEqual([entry["verdict"] for entry in document["results"]], ["pass", "pass"])
+
+    def test_what_does_not_is_refused_with_a_change_that_does(self):
+        measured = json.loads(self.evaluate("--kv-cache-dtype", "int4+none,int8", "--json").stdout)["results"]
+        bad, good = (entry["kl_divergence"]["mean"] for entry in measured)
+        self.assertLess(good, bad)
+        limit = (good * bad) ** 0.5
+        result = self.evaluate("--kv-cache-dtype", "int4+none,int8", "--gate", f"kl<={limit:.12f}", "--json")
+        self.assertEqual(result.returncode, 3, result.stderr)
+        document = json.loads(result.stdout)
+        self.assertEqual(document["verdict"], "fail")
+        self.assertEqual([entry["verdict"] for entry in document["results"]], ["fail", "pass"])
+        self.assertEqual(len(document["reasons"]), 1)
+        change = document["results"][0]["change_that_passes"]
+        self.assertLessEqual(change["kl_divergence"]["mean"], limit)
+        again = json.loads(self.evaluate(*change["flags"].split(), "--json").stdout)["results"][0]
+        self.assertEqual(again["kl_divergence"]["mean"], change["kl_divergence"]["mean"])
+
+    def test_a_gate_that_cannot_be_read(self):
+        for gate in ("kl", "task<=1%", "kl>=1"):
+            result = self.evaluate("--gate", gate)
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn("gate", result.stderr)
+
+
 class Results(unittest.TestCase):
     def test_json_of_run(self):
         result = run("run", "-m", MODEL, "-p", "Name a colour.", "-n", "8", "--json", "--log-level", "error")
