@@ -77,7 +77,7 @@ class Ours final : public Contender {
        int max_context)
       : Contender("turboquant " + format) {
     const ModelConfig& config = model->config();
-    const auto sides = ParseKvFormat(format, "", nullptr);
+    const auto sides = ParseKvFormat(format, "", "", nullptr);
     CHECK(sides.has_value());
     KvCacheSpec spec;
     spec.k = sides->k;

@@ -235,7 +235,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   for (const std::string& format : options.formats) {
-    if (const auto sides = ParseKvFormat(format, "", nullptr); !sides) {
+    if (const auto sides = ParseKvFormat(format, "", "", nullptr); !sides) {
       fmt::print(stderr, "{}\n", sides.error().message);
       return 2;
     }

@@ -17,7 +17,7 @@ class OurAttention final : public Contender {
   OurAttention(const Shape& shape, const std::string& format, const KernelTable& kernels,
                int num_threads)
       : shape_(shape) {
-    const auto sides = ParseKvFormat(format, "", nullptr);
+    const auto sides = ParseKvFormat(format, "", "", nullptr);
     CHECK(sides.has_value());
     const KvCacheSpec spec = {.k = sides->k,
                               .v = sides->v,

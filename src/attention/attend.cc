@@ -66,6 +66,7 @@ class UnitWorker {
     return window > 0 ? std::max(0, query_position - window + 1) : 0;
   }
 
+  const float* RotatedQueries(const float* rows, int num_rows) const;
   void PrepareQueries(const TileFormat& format);
   void PrepareCodedQueries();
   void FillMask(const RunExtent& extent, int run_tokens, RunMask* mask) const;
@@ -91,6 +92,19 @@ class UnitWorker {
   RunMask full_mask_, mask_;
 };
 
+// rows: [num_rows][head_dim]
+const float* UnitWorker::RotatedQueries(const float* rows, int num_rows) const {
+  if (layer_.rotate_k == nullptr) return rows;
+  layer_.rotate_k({.in = rows,
+                   .in_stride = head_dim_,
+                   .out = scratch_->rotated,
+                   .out_stride = head_dim_,
+                   .num_rows = num_rows,
+                   .head_dim = layer_.shape.head_dim,
+                   .inverse = false});
+  return scratch_->rotated;
+}
+
 // Row of the unit: [KV head][query][head of the group].
 void UnitWorker::PrepareQueries(const TileFormat& format) {
   const size_t row_bytes = format.PreparedRowBytes();
@@ -104,7 +118,7 @@ void UnitWorker::PrepareQueries(const TileFormat& format) {
           task_.q + row * task_.q_stride + static_cast<size_t>(head * group_) * head_dim_;
       for (int first = 0; first < group_; first += kMaxTileRows) {
         const int num_rows = std::min(kMaxTileRows, group_ - first);
-        format.prepare_q({.q = q + static_cast<size_t>(first) * head_dim_,
+        format.prepare_q({.q = RotatedQueries(q + static_cast<size_t>(first) * head_dim_, num_rows),
                           .q_stride = head_dim_,
                           .num_rows = num_rows,
                           .head_dim = format.spec.head_dim,
@@ -302,6 +316,15 @@ void WriteHead(const AttendTask& task, const QueryTile& tile, int head,
     float* out = task.out + row * task.out_stride + static_cast<size_t>(head) * group * head_dim;
     for (size_t g = 0; g < group; ++g) {
       Finish(state.FromRow(query * group + g, head_dim), head_dim, out + g * head_dim);
+    }
+    if (task.layer->rotate_v != nullptr) {
+      task.layer->rotate_v({.in = out,
+                            .in_stride = head_dim,
+                            .out = out,
+                            .out_stride = head_dim,
+                            .num_rows = shape.HeadsPerGroup(),
+                            .head_dim = shape.head_dim,
+                            .inverse = true});
     }
   }
 }

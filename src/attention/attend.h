@@ -19,6 +19,7 @@ namespace turboquant {
 struct AttendScratch {
   uint8_t* prepared_q;     // [unit rows] x the larger prepared row
   float* scores;           // [kMaxTileRows][kMaxTileTokens]
+  float* rotated;          // [kMaxTileRows][head_dim], queries on their way to prepared_q
   AttentionState merged;   // [unit rows]
   AttentionState current;  // [unit rows]
   // Whose queries prepared_q holds, for closed blocks: tile and first head, or -1.

@@ -60,10 +60,10 @@ TEST(AttentionMemoryTest, ScratchIsThatOfATileWhateverTheContext) {
     Harness small(Options(1024, num_threads)), large(Options(1024 * 1024, num_threads));
     const size_t scratch = large.attention().scratch_bytes_per_thread();
     EXPECT_EQ(scratch, small.attention().scratch_bytes_per_thread());
-    // Rows of a unit: query, two states; scores of a tile.
+    // Rows of a unit: query, two states; rotated queries and scores of a tile.
     const size_t rows = 32, head_dim = 64;
     EXPECT_LE(scratch, rows * (PreparedQBytes(64, 64) + 2 * (head_dim + 2) * sizeof(float)) +
-                           kMaxTileRows * kMaxTileTokens * sizeof(float) + 1024);
+                           kMaxTileRows * (head_dim + kMaxTileTokens) * sizeof(float) + 1024);
     // One thread keeps no partial states; more keep (context / kSplitTokens + 1) of a few rows.
     const size_t growth = large.attention().shared_bytes() - small.attention().shared_bytes();
     const size_t num_states =

@@ -15,6 +15,8 @@
 //                the u8 probabilities
 //                + bf16 dot products: 2^-8 sum w |v|                                 probabilities
 //                rounded to bf16
+//   rotation   rotated sides are taken rotated throughout; the output and its bound are rotated
+//   back
 #ifndef TURBOQUANT_ATTENTION_ATTENTION_REFERENCE_H_
 #define TURBOQUANT_ATTENTION_ATTENTION_REFERENCE_H_
 
@@ -26,6 +28,7 @@
 
 #include "attention/attention_test_util.h"
 #include "base/aligned_buffer.h"
+#include "codec/rotation.h"
 
 namespace turboquant::attention_test {
 
@@ -84,6 +87,9 @@ class Reference {
     const HeadScales scales = ScalesOfHead(Side(side), Static(side), head, spec_.head_dim);
     return scales.channels == nullptr ? scales.head : scales.head * scales.channels[channel];
   }
+  // Every head of a row, where the side is rotated.
+  void RotateHeads(const KvSideSpec& side, std::vector<float>* row) const;
+  void RotateBack(Row* row) const;
   void Read(KvSide side, ReferenceSide* data) const;
   void ReadBlock(KvSide side, int block, int head, ReferenceSide* data) const;
   std::vector<float> ExactRows(KvSide side, int block, int head) const;
@@ -102,14 +108,48 @@ inline bool IsIntegerFormat(KvCacheDtype dtype) {
          dtype == KvCacheDtype::kInt4Asym;
 }
 
+inline void Reference::RotateHeads(const KvSideSpec& side, std::vector<float>* row) const {
+  if (side.transform != KvTransform::kRotated) return;
+  const auto stride = static_cast<size_t>(spec_.head_dim);
+  Rotate({.in = row->data(),
+          .in_stride = stride,
+          .out = row->data(),
+          .out_stride = stride,
+          .num_rows = static_cast<int>(row->size() / stride),
+          .head_dim = spec_.head_dim,
+          .inverse = false});
+}
+
+// The output in the model's own frame, by the matrix: (-1)^popcount(i & j) / sqrt(n). A channel may
+// be off by the mean bound of its n, plus one rounding per stage and factor.
+inline void Reference::RotateBack(Row* row) const {
+  if (spec_.v.transform != KvTransform::kRotated) return;
+  const Row rotated = *row;
+  const int n = RotationSize(spec_.head_dim);
+  const double norm = 1 / std::sqrt(static_cast<double>(n));
+  for (int c = 0; c < spec_.head_dim; ++c) {
+    double out = 0, bound = 0, magnitude = 0;
+    for (int j = 0; j < n; ++j) {
+      const auto from = static_cast<size_t>(c / n * n + j);
+      const bool odd = __builtin_popcount(static_cast<unsigned>(c % n & j)) % 2 != 0;
+      out += (odd ? -norm : norm) * rotated.out[from];
+      bound += norm * rotated.bound[from];
+      magnitude += norm * std::fabs(rotated.out[from]);
+    }
+    const auto channel = static_cast<size_t>(c);
+    row->out[channel] = out * static_cast<double>(kRotationSigns[channel]);
+    row->bound[channel] = bound + 12 * kUlp * magnitude;
+  }
+}
+
 inline void Reference::Read(KvSide side, ReferenceSide* data) const {
   const Kind kind = side == KvSide::kKey ? Kind::kKey : Kind::kValue;
   const bool f32 = view_.tail_spec->k.dtype == KvCacheDtype::kF32;
   for (int position = 0; position < sequence_.num_tokens; ++position) {
-    for (const float x :
-         TokenVector(kind, geometry_, sequence_.SeedAt(position), layer_, position)) {
-      data->exact.push_back(f32 ? x : HalfToFloat(FloatToHalf(x)));
-    }
+    std::vector<float> row =
+        TokenVector(kind, geometry_, sequence_.SeedAt(position), layer_, position);
+    RotateHeads(Side(side), &row);
+    for (const float x : row) data->exact.push_back(f32 ? x : HalfToFloat(FloatToHalf(x)));
   }
   data->coded.assign(data->exact.size(), 0.0f);
   data->scales.assign(data->exact.size(), 1.0f);
@@ -192,8 +232,8 @@ inline bool Reference::BlocksAreEncodedExactValues() const {
 inline Reference::Weights Reference::WeightsOf(int position, int query_head) const {
   const int head = query_head / geometry_.group;
   const double scale = static_cast<double>(1.0f / std::sqrt(static_cast<float>(spec_.head_dim)));
-  const auto q_all =
-      TokenVector(Kind::kQuery, geometry_, sequence_.SeedAt(position), layer_, position);
+  auto q_all = TokenVector(Kind::kQuery, geometry_, sequence_.SeedAt(position), layer_, position);
+  RotateHeads(spec_.k, &q_all);
   const float* q = q_all.data() + static_cast<std::ptrdiff_t>(query_head) * spec_.head_dim;
   const bool is_static = IsStatic(spec_.k.granularity);
   double max_q = 0;  // |q'|, static scales folded in
@@ -259,6 +299,7 @@ inline Reference::Row Reference::Attend(int position, int query_head) const {
     row.bound.push_back(relative * magnitude + (position - first + 65) * kUlp * magnitude +
                         rounding);
   }
+  RotateBack(&row);
   return row;
 }
 

@@ -39,6 +39,7 @@ inline std::vector<Isa> AvailableIsas() {
 struct Geometry {
   std::string format = "int8";   // of --kv-cache-dtype
   std::string granularity = "";  // of --kv-scale-granularity, empty = the format's default
+  std::string transform = "";    // of --kv-transform, empty = the format's default
   int num_kv_heads = 2;
   int group = 2;
   int head_dim = 64;
@@ -50,9 +51,9 @@ struct Geometry {
 };
 
 inline std::string Describe(const Geometry& g) {
-  return fmt::format("{} {} kv_heads {} group {} head_dim {} block {} sinks {} window {} cap {}",
-                     g.format, g.granularity, g.num_kv_heads, g.group, g.head_dim, g.block_size,
-                     g.num_sink_tokens, g.sliding_window, g.logit_softcap);
+  return fmt::format("{} {} {} kv_heads {} group {} head_dim {} block {} sinks {} window {} cap {}",
+                     g.format, g.granularity, g.transform, g.num_kv_heads, g.group, g.head_dim,
+                     g.block_size, g.num_sink_tokens, g.sliding_window, g.logit_softcap);
 }
 inline void PrintTo(const Geometry& geometry, std::ostream* out) { *out << Describe(geometry); }
 
@@ -121,7 +122,8 @@ class Harness {
     std::vector<LayerAttentionParams> params;
     for (const Geometry& geometry : options.layers) {
       std::vector<std::string> notes;
-      const auto sides = ParseKvFormat(geometry.format, geometry.granularity, &notes);
+      const auto sides =
+          ParseKvFormat(geometry.format, geometry.granularity, geometry.transform, &notes);
       CHECK(sides.has_value());
       config.layers.push_back({.k = sides->k,
                                .v = sides->v,

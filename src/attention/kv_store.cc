@@ -44,6 +44,19 @@ void ObserveRange(const float* rows, size_t stride, int num_rows, int head_dim, 
   }
 }
 
+// Row of [head_dim], rotated into `out` where there is a rotation.
+const float* RotatedRow(const float* row, int head_dim, RotateFn rotate, float* out) {
+  if (rotate == nullptr) return row;
+  rotate({.in = row,
+          .in_stride = 0,
+          .out = out,
+          .out_stride = 0,
+          .num_rows = 1,
+          .head_dim = head_dim,
+          .inverse = false});
+  return out;
+}
+
 void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const ExactTile& tile) {
   const LayerContext& layer = *args.layer;
   const int head_dim = layer.shape.head_dim;
@@ -56,14 +69,14 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
   const int num_tokens = slots.end - slots.begin;
   for (int i = 0; i < num_tokens; ++i) {
     const auto row = static_cast<size_t>(i);
-    WriteToken(tile, slots.begin + i, k + row * args.rows.k_stride, v + row * args.rows.v_stride,
-               layer.to_half);
-  }
-  for (int i = 0; first + slots.begin + i < args.view.num_sink_tokens && i < num_tokens; ++i) {
-    const auto row = static_cast<size_t>(i);
+    const float* k_row =
+        RotatedRow(k + row * args.rows.k_stride, head_dim, layer.rotate_k, args.scratch);
+    const float* v_row =
+        RotatedRow(v + row * args.rows.v_stride, head_dim, layer.rotate_v, args.scratch + head_dim);
+    WriteToken(tile, slots.begin + i, k_row, v_row, layer.to_half);
+    if (first + slots.begin + i >= args.view.num_sink_tokens) continue;
     WriteToken(ExactTileOfHead(layer.sinks.spec, layer.sinks.layout, args.view.sinks, args.head),
-               slots.begin + i, k + row * args.rows.k_stride, v + row * args.rows.v_stride,
-               layer.to_half);
+               slots.begin + i, k_row, v_row, layer.to_half);
   }
   if (args.observer != nullptr) {
     ObserveRange(k, args.rows.k_stride, num_tokens, head_dim,

@@ -43,6 +43,9 @@ struct LayerContext {
   EncodeFn encode_k, encode_v;
   SoftmaxFn softmax;
   ConvertFn to_half;
+  // Of K (and queries) and V (and outputs), whose side is rotated; else null. All stored values are
+  // rotated then, those of exact tiles too.
+  RotateFn rotate_k, rotate_v;
 
   LayerContext(int layer, const KvCacheSpec& spec, const LayerAttentionParams& layer_params,
                const KernelTable& kernels)
@@ -58,7 +61,9 @@ struct LayerContext {
         encode_k(kernels.of(spec.k.dtype).encode),
         encode_v(kernels.of(spec.v.dtype).encode),
         softmax(kernels.softmax),
-        to_half(kernels.to_half) {}
+        to_half(kernels.to_half),
+        rotate_k(spec.k.transform == KvTransform::kRotated ? kernels.rotate : nullptr),
+        rotate_v(spec.v.transform == KvTransform::kRotated ? kernels.rotate : nullptr) {}
 
   size_t ExactBytesPerBlock() const {
     return static_cast<size_t>(shape.num_kv_heads) * exact.layout.bytes_per_head;

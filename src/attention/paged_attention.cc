@@ -95,7 +95,8 @@ struct PagedAttention::Impl {
   AlignedBuffer<uint8_t> partials;
   AlignedBuffer<uint8_t> scratch;  // [max_threads] x scratch_bytes
   StateExtent partial_extent, unit_extent;
-  size_t staging_tile_bytes = 0, prepared_bytes = 0, store_bytes = 0, scratch_bytes = 0;
+  size_t staging_tile_bytes = 0, prepared_bytes = 0, rotated_bytes = 0, store_bytes = 0,
+         scratch_bytes = 0;
 
   KvRangeObserver* observer = nullptr;
   SaturationCounts saturation;
@@ -120,13 +121,15 @@ void PagedAttention::Impl::AddLayer(const LayerContext& layer) {
       std::max(prepared_bytes, used.max_unit_rows() * std::max(layer.coded.PreparedRowBytes(),
                                                                layer.exact.PreparedRowBytes()));
   staging_tile_bytes = std::max(staging_tile_bytes, layer.ExactBytesPerBlock());
+  rotated_bytes = std::max(rotated_bytes, kMaxTileRows * head_dim * sizeof(float));
   store_bytes = std::max(store_bytes, KvStoreScratchFloats(layer.coded.spec) * sizeof(float));
   layers.push_back(layer);
 }
 
 void PagedAttention::Impl::AllocateMemory() {
   constexpr size_t kScoreBytes = size_t{kMaxTileRows} * kMaxTileTokens * sizeof(float);
-  const size_t attend_bytes = RoundUpToLine(prepared_bytes) + kScoreBytes + 2 * unit_extent.Bytes();
+  const size_t attend_bytes =
+      RoundUpToLine(prepared_bytes) + kScoreBytes + 2 * unit_extent.Bytes() + rotated_bytes;
   scratch_bytes = std::max(RoundUpToLine(store_bytes), attend_bytes);
   scratch = AlignedBuffer<uint8_t>(static_cast<size_t>(limits.max_threads) * scratch_bytes);
   staging = AlignedBuffer<uint8_t>(static_cast<size_t>(store_plan.max_staging_tiles()) *
@@ -158,6 +161,8 @@ AttendScratch PagedAttention::Impl::ScratchOf(int thread) {
   memory += unit_extent.Bytes();
   result.current = unit_extent.Place(memory);
   memory += unit_extent.Bytes();
+  result.rotated = reinterpret_cast<float*>(memory);
+  memory += rotated_bytes;
   result.scores = reinterpret_cast<float*>(memory);
   return result;
 }

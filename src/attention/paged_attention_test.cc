@@ -135,6 +135,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Format{"int4_asym", "per_token_head"}, Format{"int8/int4", ""},
                     Format{"f16/int8", ""}, Format{"int4_asym/f32", ""}));
 
+TEST(PagedAttentionTest, MatchesReferenceWithoutRotation) {
+  for (const char* format : {"int8", "int8/int4", "fp8_e4m3"}) {
+    for (const char* transform : {"none", "none/rotated", "rotated/none"}) {
+      ExpectMatchesOnEveryIsa({.format = format, .transform = transform, .group = 3});
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
 class PagedAttentionShapeTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(PagedAttentionShapeTest, HeadSizes) {

@@ -37,6 +37,7 @@ void AddSide(const KvSideSpec& side, Bytes* bytes) {
   bytes->AddText(Name(side.dtype));
   bytes->AddText(Name(side.granularity));
   bytes->Add32(static_cast<uint32_t>(side.group_size));
+  bytes->AddText(Name(side.transform));
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ TEST(BlockHash, RootDependsOnEverythingThatChangesStoredBytes) {
       [](KvCacheSpec* spec) { spec->v.dtype = KvCacheDtype::kInt4; },
       [](KvCacheSpec* spec) { spec->k.granularity = ScaleGranularity::kPerHead; },
       [](KvCacheSpec* spec) { spec->v.group_size = 32; },
+      [](KvCacheSpec* spec) { spec->v.transform = KvTransform::kRotated; },
       [](KvCacheSpec* spec) { spec->num_kv_heads = 4; },
       [](KvCacheSpec* spec) { spec->head_dim = 80; },
       [](KvCacheSpec* spec) { spec->block_size = 32; },

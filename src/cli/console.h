@@ -16,6 +16,7 @@ namespace turboquant::cli {
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;         // the run failed
 inline constexpr int kExitBadInput = 2;       // bad usage or input
+inline constexpr int kExitRefused = 3;        // a quality gate said no
 inline constexpr int kExitInterrupted = 130;  // Ctrl-C
 int ExitStatus(const Error& error);
 

@@ -2,9 +2,12 @@
 // cache.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "cli/console.h"
@@ -12,6 +15,7 @@
 #include "cli/verbs.h"
 #include "engine/host.h"
 #include "eval/evaluation.h"
+#include "eval/gate.h"
 #include "model/tokenizer.h"
 
 namespace turboquant::cli {
@@ -26,6 +30,7 @@ struct EvalFlags {
   int windows = 8;
   int first_scored = 512;
   std::string weights = "f32";
+  std::string gate;
   bool json = false;
 };
 
@@ -83,11 +88,22 @@ std::string ToText(const std::vector<EvaluationResult>& results) {
   return text;
 }
 
-// "int8" or "int8@per_head": each format of the list may carry its own granularity.
-EvaluationCandidate ParseCandidate(const std::string& text, const std::string& granularity) {
-  const size_t at = text.find('@');
-  return at == std::string::npos ? EvaluationCandidate{text, granularity}
-                                 : EvaluationCandidate{text.substr(0, at), text.substr(at + 1)};
+// "int8", "int8@per_head", "int8+none" or "int8@per_group:32+none": each format of the list may
+// carry its own granularity and transform.
+EvaluationCandidate ParseCandidate(std::string text, const ModelFlags& flags) {
+  EvaluationCandidate candidate = {.kv_cache_dtype = {},
+                                   .kv_scale_granularity = flags.kv_scale_granularity,
+                                   .kv_transform = flags.kv_transform};
+  if (const size_t plus = text.find('+'); plus != std::string::npos) {
+    candidate.kv_transform = text.substr(plus + 1);
+    text.resize(plus);
+  }
+  if (const size_t at = text.find('@'); at != std::string::npos) {
+    candidate.kv_scale_granularity = text.substr(at + 1);
+    text.resize(at);
+  }
+  candidate.kv_cache_dtype = text;
+  return candidate;
 }
 
 Result<std::vector<std::vector<int32_t>>> ReadWindows(const EvalFlags& flags, const Model& model) {
@@ -103,19 +119,113 @@ Result<std::vector<std::vector<int32_t>>> ReadWindows(const EvalFlags& flags, co
   return windows;
 }
 
-Result<int> Eval(const EvalFlags& flags) {
+// The verdict on one candidate.
+struct Verdict {
+  std::vector<std::string> violations;  // empty: it passes
+  // Where it does not: the cheapest change that was measured to pass, if one was found.
+  std::optional<EvaluationCandidate> change;
+  std::optional<EvaluationResult> change_result;
+};
+
+bool AllPass(const std::vector<Verdict>& verdicts) {
+  return std::ranges::all_of(verdicts,
+                             [](const Verdict& verdict) { return verdict.violations.empty(); });
+}
+
+struct Measurement {
+  std::shared_ptr<const Model> model;
+  std::vector<std::vector<int32_t>> windows;
+  std::vector<int32_t> calibration;
+  EvaluationOptions options;
+};
+
+// Measures alternatives to a refused candidate, cheapest first, until one passes.
+Status FindChange(const Measurement& measurement, const Gate& gate,
+                  const EvaluationCandidate& refused, double bits_per_value, Verdict* verdict) {
+  EvaluationOptions options = measurement.options;
+  options.cache.kv_cache_dtype_layers.clear();
+  for (const EvaluationCandidate& candidate :
+       GateAlternatives(refused, bits_per_value, measurement.model->config().head_dim)) {
+    options.candidates = {candidate};
+    TQ_ASSIGN_OR_RETURN(auto results, Evaluate(measurement.model, measurement.windows,
+                                               measurement.calibration, options));
+    if (!GateViolations(gate, results.front().divergence).empty()) continue;
+    verdict->change = candidate;
+    verdict->change_result = std::move(results.front());
+    return {};
+  }
+  return {};
+}
+
+Result<std::vector<Verdict>> Judge(const Measurement& measurement, const Gate& gate,
+                                   const std::vector<EvaluationResult>& results) {
+  std::vector<Verdict> verdicts;
+  for (size_t i = 0; i < results.size(); ++i) {
+    Verdict& verdict = verdicts.emplace_back();
+    verdict.violations = GateViolations(gate, results[i].divergence);
+    if (verdict.violations.empty()) continue;
+    TQ_RETURN_IF_ERROR(FindChange(measurement, gate, measurement.options.candidates[i],
+                                  results[i].bits_per_value, &verdict));
+  }
+  return verdicts;
+}
+
+std::string ToText(const std::vector<EvaluationResult>& results,
+                   const std::vector<Verdict>& verdicts) {
+  std::string text;
+  for (size_t i = 0; i < verdicts.size(); ++i) {
+    const Verdict& verdict = verdicts[i];
+    text += fmt::format("gate: {} {}\n", results[i].kv_cache_dtype,
+                        verdict.violations.empty() ? "passes" : "does not pass");
+    for (const std::string& violation : verdict.violations) text += "  " + violation + "\n";
+    if (verdict.violations.empty()) continue;
+    if (!verdict.change) {
+      text += "  none of the formats up to f16 passes either\n";
+      continue;
+    }
+    const EvaluationResult& result = *verdict.change_result;
+    text +=
+        fmt::format("  cheapest change that passes: {}  ({:.3f} bits, KL {:.3g}, top-1 {:.2f})\n",
+                    ToFlags(*verdict.change), result.bits_per_value, result.divergence.kl_mean,
+                    100 * result.divergence.top1_agreement);
+  }
+  return text;
+}
+
+void AddVerdicts(const std::vector<Verdict>& verdicts, const std::string& gate,
+                 nlohmann::ordered_json* document) {
+  const bool pass = AllPass(verdicts);
+  (*document)["gate"] = gate;
+  (*document)["verdict"] = pass ? "pass" : "fail";
+  (*document)["reasons"] = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < verdicts.size(); ++i) {
+    nlohmann::ordered_json& result = (*document)["results"][i];
+    result["verdict"] = verdicts[i].violations.empty() ? "pass" : "fail";
+    result["reasons"] = verdicts[i].violations;
+    for (const std::string& violation : verdicts[i].violations) {
+      (*document)["reasons"].push_back(
+          fmt::format("{}: {}", result["kv_cache_dtype"].get<std::string>(), violation));
+    }
+    if (!verdicts[i].change) continue;
+    nlohmann::ordered_json change = ToJson(*verdicts[i].change_result);
+    change["flags"] = ToFlags(*verdicts[i].change);
+    result["change_that_passes"] = std::move(change);
+  }
+}
+
+Result<Measurement> Prepare(const EvalFlags& flags) {
   TQ_ASSIGN_OR_RETURN(const EngineOptions engine, flags.model.ToEngineOptions());
   const WeightMode weights = flags.weights == "f32" ? WeightMode::kDequantized : WeightMode::kFile;
-  TQ_ASSIGN_OR_RETURN(auto model,
+  Measurement measurement;
+  TQ_ASSIGN_OR_RETURN(measurement.model,
                       Model::Load({.path = flags.model.ModelPath(), .weights = weights}));
-  TQ_ASSIGN_OR_RETURN(const auto windows, ReadWindows(flags, *model));
-  std::vector<int32_t> calibration;
+  TQ_ASSIGN_OR_RETURN(measurement.windows, ReadWindows(flags, *measurement.model));
   if (!flags.calibration_text.empty()) {
     TQ_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.calibration_text));
-    TQ_ASSIGN_OR_RETURN(auto window, MakeWindows(*model, text, 1, flags.context));
-    calibration = std::move(window.front());
+    TQ_ASSIGN_OR_RETURN(auto window, MakeWindows(*measurement.model, text, 1, flags.context));
+    measurement.calibration = std::move(window.front());
   }
-  EvaluationOptions options{
+  measurement.options = {
       .candidates = {},
       .cache = engine.cache,
       .context = flags.context,
@@ -125,29 +235,51 @@ Result<int> Eval(const EvalFlags& flags) {
       .stop = engine.stop,
       .progress = {}};
   for (const std::string& format : flags.formats) {
-    options.candidates.push_back(ParseCandidate(format, flags.model.kv_scale_granularity));
+    measurement.options.candidates.push_back(ParseCandidate(format, flags.model));
   }
-  ProgressLine progress("eval");
-  options.progress = [&](int64_t done, int64_t total) { progress.Update(done, total); };
-  if (StderrIsTerminal()) {
-    fmt::print(stderr, "eval: {} windows of {} tokens through {} caches on {} threads\n",
-               windows.size(), flags.context, options.candidates.size() + 1, options.num_threads);
-  }
-  TQ_ASSIGN_OR_RETURN(const std::vector<EvaluationResult> results,
-                      Evaluate(model, windows, calibration, options));
-  progress.Clear();
-  if (!flags.json) {
-    Print(ToText(results));
-    return kExitDone;
-  }
+  return measurement;
+}
+
+nlohmann::ordered_json ToJson(const EvalFlags& flags, size_t num_windows,
+                              const std::vector<EvaluationResult>& results) {
   nlohmann::ordered_json document = {{"weights", flags.weights},
                                      {"context", flags.context},
-                                     {"windows", windows.size()},
+                                     {"windows", num_windows},
                                      {"first_scored", flags.first_scored},
                                      {"results", nlohmann::ordered_json::array()}};
   for (const EvaluationResult& result : results) document["results"].push_back(ToJson(result));
-  Print(document.dump(2) + "\n");
-  return kExitDone;
+  return document;
+}
+
+Result<int> Eval(const EvalFlags& flags) {
+  std::optional<Gate> gate;
+  if (!flags.gate.empty()) {
+    TQ_ASSIGN_OR_RETURN(gate, ParseGate(flags.gate));
+  }
+  TQ_ASSIGN_OR_RETURN(Measurement measurement, Prepare(flags));
+  ProgressLine progress("eval");
+  measurement.options.progress = [&](int64_t done, int64_t total) { progress.Update(done, total); };
+  if (StderrIsTerminal()) {
+    fmt::print(stderr, "eval: {} windows of {} tokens through {} caches on {} threads\n",
+               measurement.windows.size(), flags.context, measurement.options.candidates.size() + 1,
+               measurement.options.num_threads);
+  }
+  TQ_ASSIGN_OR_RETURN(const std::vector<EvaluationResult> results,
+                      Evaluate(measurement.model, measurement.windows, measurement.calibration,
+                               measurement.options));
+  std::vector<Verdict> verdicts;
+  if (gate) {
+    TQ_ASSIGN_OR_RETURN(verdicts, Judge(measurement, *gate, results));
+  }
+  progress.Clear();
+  if (flags.json) {
+    nlohmann::ordered_json document = ToJson(flags, measurement.windows.size(), results);
+    if (gate) AddVerdicts(verdicts, flags.gate, &document);
+    Print(document.dump(2) + "\n");
+  } else {
+    Print(ToText(results) + ToText(results, verdicts));
+  }
+  return AllPass(verdicts) ? kExitDone : kExitRefused;
 }
 
 }  // namespace
@@ -160,7 +292,8 @@ Verb AddEval(CLI::App* program) {
   verb->remove_option(verb->get_option("--kv-cache-dtype"));
   verb->remove_option(verb->get_option("--max-model-len"));
   verb->add_option("--kv-cache-dtype", flags->formats,
-                   "formats to measure, each may carry a granularity: int8,int4@per_group:32")
+                   "formats to measure, each may carry a granularity and a transform: "
+                   "int8,int4@per_group:32,int8+none")
       ->delimiter(',')
       ->capture_default_str();
   verb->add_option("--text", flags->texts, "text files to score; windows are shared out evenly")
@@ -177,6 +310,9 @@ Verb AddEval(CLI::App* program) {
   verb->add_option("--first-scored", flags->first_scored, "first position of a window that counts")
       ->check(CLI::Range(0, 1 << 26))
       ->capture_default_str();
+  verb->add_option("--gate", flags->gate,
+                   "limits that every format must keep, else exit 3 and the cheapest change that "
+                   "does: kl<=0.005,top1>=98.5,ppl<=0.5% or strict, default, low-bit");
   verb->add_option("--weights", flags->weights,
                    "f32: dequantized, so that only the cache is measured; file: as served")
       ->check(CLI::IsMember({"f32", "file"}))

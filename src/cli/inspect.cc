@@ -26,7 +26,7 @@ struct InspectFlags {
 // Bytes of closed blocks per token, all layers, in the format's default granularity.
 double KvBytesPerToken(const ModelConfig& config, KvCacheDtype dtype, int block_size) {
   std::vector<std::string> notes;  // names of our own formats give none
-  const auto sides = ParseKvFormat(Name(dtype), "", &notes);
+  const auto sides = ParseKvFormat(Name(dtype), "", "", &notes);
   const KvCacheSpec spec{.k = sides->k,
                          .v = sides->v,
                          .num_kv_heads = config.num_kv_heads,

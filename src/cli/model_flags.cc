@@ -37,6 +37,7 @@ Result<EngineOptions> ModelFlags::ToEngineOptions() const {
   EngineOptions options;
   options.cache.kv_cache_dtype = kv_cache_dtype;
   options.cache.kv_scale_granularity = kv_scale_granularity;
+  options.cache.kv_transform = kv_transform;
   options.cache.kv_cache_dtype_layers = kv_cache_dtype_layers;
   options.cache.block_size = block_size;
   options.cache.max_model_len = max_model_len;
@@ -63,6 +64,10 @@ void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
   verb->add_option("--kv-scale-granularity", flags->kv_scale_granularity,
                    "per_token_head, per_group:32|64|128, per_head, per_channel, per_tensor, none; "
                    "K and V apart with '/' (default: per format)")
+      ->group(kGroup);
+  verb->add_option("--kv-transform", flags->kv_transform,
+                   "rotated or none before quantization; K and V apart with '/' (default: rotated "
+                   "where there are 8 bits or fewer, except under static scales)")
       ->group(kGroup);
   verb->add_option("--kv-cache-dtype-layers", flags->kv_cache_dtype_layers,
                    "overrides by layer, e.g. 0-3:f16,28-29:int8")

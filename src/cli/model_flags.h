@@ -16,6 +16,7 @@ struct ModelFlags {
   std::string model;  // empty = the default model
   std::string kv_cache_dtype = "int8";
   std::string kv_scale_granularity;
+  std::string kv_transform;
   std::string kv_cache_dtype_layers;
   std::string kv_cache_memory;
   double memory_utilization = 0.9;

@@ -69,7 +69,7 @@ TEST(FormatPages, BytesOfABlock) {
         std::tuple{"int4_asym", "", 4608u}, std::tuple{"int4", "", 4352u},
         std::tuple{"int4", "per_group:32", 4608u}, std::tuple{"int4_asym", "per_group:32", 5120u},
         std::tuple{"int4", "per_channel", 4096u}}) {
-    const auto pair = ParseKvFormat(dtype, granularity, nullptr);
+    const auto pair = ParseKvFormat(dtype, granularity, "", nullptr);
     ASSERT_TRUE(pair);
     const KvCacheSpec spec{
         .k = pair->k, .v = pair->v, .num_kv_heads = 1, .head_dim = 64, .block_size = 64};

@@ -68,6 +68,17 @@ std::string_view Name(KvCacheDtype dtype) {
   return "";
 }
 
+std::string_view Name(KvTransform transform) {
+  switch (transform) {
+    case KvTransform::kNone:
+      return "none";
+    case KvTransform::kRotated:
+      return "rotated";
+  }
+  CHECK(false);
+  return "";
+}
+
 std::string_view Name(ScaleGranularity granularity) {
   switch (granularity) {
     case ScaleGranularity::kNone:

@@ -35,6 +35,12 @@ enum class ScaleGranularity : uint8_t {
   kPerGroup,      // dynamic: one f16 per token, head and group of channels, in the block
 };
 
+// What happens to a vector before it is quantized.
+enum class KvTransform : uint8_t {
+  kNone,
+  kRotated,  // codec/rotation.h; queries are rotated alike, outputs are rotated back
+};
+
 // Bits of one code, scales not included: 32, 16, 8 or 4.
 constexpr int CodeBits(KvCacheDtype dtype) {
   switch (dtype) {
@@ -68,6 +74,8 @@ std::string_view Name(KvCacheDtype dtype);
 Result<KvCacheDtype> ParseKvCacheDtype(std::string_view text, std::string* note);
 // "none", "per_tensor", ..., "per_group" (its size is written behind it: "per_group:64").
 std::string_view Name(ScaleGranularity granularity);
+// "none", "rotated".
+std::string_view Name(KvTransform transform);
 
 }  // namespace turboquant
 

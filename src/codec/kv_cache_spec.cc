@@ -70,8 +70,23 @@ std::string SupportedGranularities(KvCacheDtype dtype) {
   return list;
 }
 
+Status ValidateTransform(const KvSideSpec& side) {
+  if (side.transform == KvTransform::kNone) return {};
+  if (!HasScales(side.dtype)) {
+    return Fail(ErrorCode::kUnsupported, "{} is not rotated: formats of 8 bits and fewer are",
+                Name(side.dtype));
+  }
+  if (IsStatic(side.granularity)) {
+    return Fail(ErrorCode::kUnsupported,
+                "static scales ({}) are calibrated without rotation: they take the transform none",
+                Name(side.granularity));
+  }
+  return {};
+}
+
 // What can be said about a side without knowing the head size.
 Status ValidateSide(const KvSideSpec& side) {
+  TQ_RETURN_IF_ERROR(ValidateTransform(side));
   if (!Supports(side.dtype, side.granularity)) {
     return Fail(ErrorCode::kUnsupported, "{} has no scale granularity {}: it takes {}",
                 Name(side.dtype), Name(side.granularity), SupportedGranularities(side.dtype));
@@ -110,6 +125,14 @@ Result<KvSideSpec> ParseGranularity(std::string_view text, KvCacheDtype dtype) {
   }
   return Fail(ErrorCode::kInvalidArgument, "unknown scale granularity '{}': {} takes {}", text,
               Name(dtype), SupportedGranularities(dtype));
+}
+
+Result<KvTransform> ParseTransform(std::string_view text, const KvSideSpec& side) {
+  if (text.empty()) return DefaultTransform(side.dtype, side.granularity);
+  for (const KvTransform transform : {KvTransform::kNone, KvTransform::kRotated}) {
+    if (text == Name(transform)) return transform;
+  }
+  return Fail(ErrorCode::kInvalidArgument, "unknown transform '{}': want rotated or none", text);
 }
 
 // "a/b" -> {a, b}; "a" -> {a, a}.
@@ -206,9 +229,19 @@ double KvCacheSpec::BitsPerValue() const {
 
 std::string KvCacheSpec::ToString() const {
   const std::string k_granularity = GranularityText(k), v_granularity = GranularityText(v);
-  return fmt::format(
+  std::string text = fmt::format(
       "{}/{} {}", turboquant::Name(k.dtype), turboquant::Name(v.dtype),
       k_granularity == v_granularity ? k_granularity : k_granularity + "/" + v_granularity);
+  if (k.transform == v.transform) {
+    if (k.transform != KvTransform::kNone) text += fmt::format(" {}", Name(k.transform));
+  } else {
+    text += fmt::format(" {}/{}", Name(k.transform), Name(v.transform));
+  }
+  return text;
+}
+
+KvTransform DefaultTransform(KvCacheDtype dtype, ScaleGranularity granularity) {
+  return HasScales(dtype) && !IsStatic(granularity) ? KvTransform::kRotated : KvTransform::kNone;
 }
 
 ScaleGranularity DefaultGranularity(KvCacheDtype dtype) {
@@ -229,18 +262,27 @@ ScaleGranularity DefaultGranularity(KvCacheDtype dtype) {
 }
 
 Result<KvSidePair> ParseKvFormat(std::string_view dtype, std::string_view granularity,
-                                 std::vector<std::string>* notes) {
+                                 std::string_view transform, std::vector<std::string>* notes) {
   TQ_ASSIGN_OR_RETURN(const auto dtypes, SplitKv(dtype, "KV cache format"));
   TQ_ASSIGN_OR_RETURN(auto granularities, SplitKv(granularity, "scale granularity"));
+  TQ_ASSIGN_OR_RETURN(auto transforms, SplitKv(transform, "transform"));
   TQ_ASSIGN_OR_RETURN(const KvCacheDtype k, ParseDtypeWithNotes(dtypes.first, notes));
   TQ_ASSIGN_OR_RETURN(const KvCacheDtype v, ParseDtypeWithNotes(dtypes.second, notes));
-  // One granularity for both is meant for the sides that have scales at all.
-  const bool for_both = granularity.find('/') == std::string_view::npos;
-  if (for_both && !HasScales(k) && HasScales(v)) granularities.first = "";
-  if (for_both && !HasScales(v) && HasScales(k)) granularities.second = "";
+  // One granularity or transform for both is meant for the sides that take one at all.
+  const bool only_v = !HasScales(k) && HasScales(v), only_k = HasScales(k) && !HasScales(v);
+  if (granularity.find('/') == std::string_view::npos) {
+    if (only_v) granularities.first = "";
+    if (only_k) granularities.second = "";
+  }
+  if (transform.find('/') == std::string_view::npos) {
+    if (only_v) transforms.first = "";
+    if (only_k) transforms.second = "";
+  }
   KvSidePair pair;
   TQ_ASSIGN_OR_RETURN(pair.k, ParseGranularity(granularities.first, k));
   TQ_ASSIGN_OR_RETURN(pair.v, ParseGranularity(granularities.second, v));
+  TQ_ASSIGN_OR_RETURN(pair.k.transform, ParseTransform(transforms.first, pair.k));
+  TQ_ASSIGN_OR_RETURN(pair.v.transform, ParseTransform(transforms.second, pair.v));
   TQ_RETURN_IF_ERROR(ValidateSide(pair.k));
   TQ_RETURN_IF_ERROR(ValidateSide(pair.v));
   return pair;

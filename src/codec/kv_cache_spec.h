@@ -36,6 +36,7 @@ struct KvSideSpec {
   KvCacheDtype dtype = KvCacheDtype::kInt8;
   ScaleGranularity granularity = ScaleGranularity::kPerTokenHead;
   int group_size = 0;  // channels that share a scale; only for kPerGroup
+  KvTransform transform = KvTransform::kNone;
 
   // Channels under one scale: group_size, or head_dim where a scale covers the head.
   constexpr int ChannelsPerScale(int head_dim) const {
@@ -63,7 +64,7 @@ struct KvCacheSpec {
   double BytesPerToken() const { return static_cast<double>(BytesPerBlock()) / block_size; }
   // Stored bits per value over both sides, with scales, zero points and padding.
   double BitsPerValue() const;
-  std::string ToString() const;  // "int8/int8 per_token_head"
+  std::string ToString() const;  // "int8/int8 per_token_head rotated"
   bool operator==(const KvCacheSpec&) const = default;
 };
 
@@ -79,15 +80,20 @@ struct KvBlockLayout {
 // int4_asym, none otherwise.
 ScaleGranularity DefaultGranularity(KvCacheDtype dtype);
 
+// The transform that a format has if none is asked for: rotated where there are 8 bits or fewer,
+// except under static scales, which are calibrated on what the model computes.
+KvTransform DefaultTransform(KvCacheDtype dtype, ScaleGranularity granularity);
+
 // "int8", "int8/int4", with "--kv-scale-granularity" text ("per_token_head", "per_group:64", K and
-// V apart with '/', empty = the format's default). One granularity for both sides passes over a
-// side whose format has no scales (f32, f16, bf16). Returns the K and V side; notes (may be null)
-// collects what aliases mapped to. What depends on the head size is left to KvCacheSpec::Validate.
+// V apart with '/', empty = the format's default) and "--kv-transform" text ("rotated", "none", the
+// same way). One granularity or transform for both sides passes over a side whose format takes none
+// (f32, f16, bf16). Returns the K and V side; notes (may be null) collects what aliases mapped to.
+// What depends on the head size is left to KvCacheSpec::Validate.
 struct KvSidePair {
   KvSideSpec k, v;
 };
 Result<KvSidePair> ParseKvFormat(std::string_view dtype, std::string_view granularity,
-                                 std::vector<std::string>* notes);
+                                 std::string_view transform, std::vector<std::string>* notes);
 
 // Static scales of one layer, for granularities that keep none in the block. x ~ scale * code.
 struct KvStaticScales {

@@ -13,7 +13,7 @@ namespace {
 
 KvCacheSpec MakeSpec(std::string_view dtype, std::string_view granularity, int num_kv_heads,
                      int head_dim, int block_size) {
-  const auto pair = ParseKvFormat(dtype, granularity, nullptr);
+  const auto pair = ParseKvFormat(dtype, granularity, "", nullptr);
   EXPECT_TRUE(pair) << pair.error().message;
   return {.k = pair->k,
           .v = pair->v,
@@ -44,7 +44,7 @@ TEST(KvCacheSpecTest, CombinationsThatExist) {
           std::pair{"per_head", !plain && !asym}, std::pair{"per_channel", !plain && !asym},
           std::pair{"per_token_head", !plain}, std::pair{"per_group:32", !plain},
           std::pair{"per_group:64", !plain}, std::pair{"per_group:128", !plain}}) {
-      const auto pair = ParseKvFormat(Name(dtype), text, nullptr);
+      const auto pair = ParseKvFormat(Name(dtype), text, "", nullptr);
       ASSERT_EQ(pair.has_value(), exists) << Name(dtype) << " " << text;
       if (!exists) {
         EXPECT_EQ(pair.error().code, ErrorCode::kUnsupported);
@@ -91,30 +91,59 @@ TEST(KvCacheSpecTest, BadSpecsAreRefusedWithTheReason) {
 
 TEST(ParseKvFormatTest, DefaultsAndSides) {
   for (const auto& [dtype, granularity, text] :
-       {std::tuple{"int8", "", "int8/int8 per_token_head"},
-        std::tuple{"fp8_e4m3", "", "fp8_e4m3/fp8_e4m3 none"}, std::tuple{"f16", "", "f16/f16 none"},
-        std::tuple{"int8/int4", "", "int8/int4 per_token_head"},
-        std::tuple{"int8/int4", "per_group:32", "int8/int4 per_group:32"},
+       {std::tuple{"int8", "", "int8/int8 per_token_head rotated"},
+        std::tuple{"fp8_e4m3", "", "fp8_e4m3/fp8_e4m3 none rotated"},
+        std::tuple{"f16", "", "f16/f16 none"},
+        std::tuple{"int8/int4", "", "int8/int4 per_token_head rotated"},
+        std::tuple{"int8/int4", "per_group:32", "int8/int4 per_group:32 rotated"},
         std::tuple{"int8/int4", "per_token_head/per_group:64",
-                   "int8/int4 per_token_head/per_group:64"},
+                   "int8/int4 per_token_head/per_group:64 rotated"},
         std::tuple{"int8/f16", "per_head", "int8/f16 per_head/none"},
+        std::tuple{"int8/f16", "", "int8/f16 per_token_head/none rotated/none"},
         std::tuple{"f16/int8", "per_head", "f16/int8 none/per_head"},
         std::tuple{"f16/int8", "none/per_channel", "f16/int8 none/per_channel"},
-        std::tuple{"q8_0/Q4_1", "", "int8/int4_asym per_token_head"}}) {
+        std::tuple{"int8", "per_channel/per_token_head",
+                   "int8/int8 per_channel/per_token_head none/rotated"},
+        std::tuple{"q8_0/Q4_1", "", "int8/int4_asym per_token_head rotated"}}) {
     const KvCacheSpec spec = MakeSpec(dtype, granularity, 1, 64, 64);
     EXPECT_EQ(spec.ToString(), text);
   }
 }
 
+TEST(ParseKvFormatTest, Transforms) {
+  for (const auto& [dtype, granularity, transform, text] :
+       {std::tuple{"int8", "", "none", "int8/int8 per_token_head"},
+        std::tuple{"int8", "", "rotated", "int8/int8 per_token_head rotated"},
+        std::tuple{"int8", "", "rotated/none", "int8/int8 per_token_head rotated/none"},
+        std::tuple{"int8/f16", "", "rotated", "int8/f16 per_token_head/none rotated/none"},
+        std::tuple{"f16/int8", "", "none", "f16/int8 none/per_token_head"},
+        std::tuple{"f16", "", "none", "f16/f16 none"}}) {
+    const auto pair = ParseKvFormat(dtype, granularity, transform, nullptr);
+    ASSERT_TRUE(pair) << pair.error().message;
+    const KvCacheSpec spec = {.k = pair->k, .v = pair->v, .num_kv_heads = 1, .head_dim = 64};
+    EXPECT_EQ(spec.ToString(), text);
+  }
+  for (const auto& [dtype, granularity, transform, part] :
+       {std::tuple{"int8", "", "hadamard", "unknown transform 'hadamard'"},
+        std::tuple{"int8", "", "rotated/", "transform 'rotated/'"},
+        std::tuple{"f16", "", "rotated", "f16 is not rotated"},
+        std::tuple{"int8/f16", "", "none/rotated", "f16 is not rotated"},
+        std::tuple{"int8", "per_head", "rotated", "calibrated without rotation"}}) {
+    const auto pair = ParseKvFormat(dtype, granularity, transform, nullptr);
+    ASSERT_FALSE(pair) << dtype << ' ' << transform;
+    EXPECT_NE(pair.error().message.find(part), std::string::npos) << pair.error().message;
+  }
+}
+
 TEST(ParseKvFormatTest, NotesNameEveryAliasOnce) {
   std::vector<std::string> notes;
-  ASSERT_TRUE(ParseKvFormat("q8_0", "", &notes));
+  ASSERT_TRUE(ParseKvFormat("q8_0", "", "", &notes));
   EXPECT_EQ(notes, std::vector<std::string>{"KV cache format 'q8_0' is taken as 'int8'"});
   notes.clear();
-  ASSERT_TRUE(ParseKvFormat("q8_0/q4_0", "", &notes));
+  ASSERT_TRUE(ParseKvFormat("q8_0/q4_0", "", "", &notes));
   EXPECT_EQ(notes.size(), 2u);
   notes.clear();
-  ASSERT_TRUE(ParseKvFormat("int8/int4", "", &notes));
+  ASSERT_TRUE(ParseKvFormat("int8/int4", "", "", &notes));
   EXPECT_TRUE(notes.empty());
 }
 
@@ -134,7 +163,7 @@ TEST(ParseKvFormatTest, RefusesWithTheReason) {
         std::tuple{"f16/int8", "per_head/per_head", "f16 has no scale granularity per_head"},
         std::tuple{"int8", "none", "int8 has no scale granularity none"},
         std::tuple{"int4_asym", "per_tensor", "int4_asym has no scale granularity"}}) {
-    const auto pair = ParseKvFormat(dtype, granularity, nullptr);
+    const auto pair = ParseKvFormat(dtype, granularity, "", nullptr);
     ASSERT_FALSE(pair) << dtype << " " << granularity;
     EXPECT_NE(pair.error().message.find(part), std::string::npos) << pair.error().message;
   }

@@ -80,7 +80,7 @@ std::vector<KvSideSpec> AllSideSpecs() {
   for (KvCacheDtype dtype : kAllKvCacheDtypes) {
     for (const char* text : {"none", "per_tensor", "per_head", "per_channel", "per_token_head",
                              "per_group:32", "per_group:64"}) {
-      if (const auto pair = ParseKvFormat(Name(dtype), text, nullptr)) specs.push_back(pair->k);
+      if (const auto pair = ParseKvFormat(Name(dtype), text, "", nullptr)) specs.push_back(pair->k);
     }
   }
   return specs;

@@ -50,15 +50,18 @@ Result<LayerRange> ParseLayerRange(std::string_view item, int num_layers) {
   return range;
 }
 
-Status ApplyOverrides(std::string_view text, std::vector<KvCacheSpec>* layers,
+// "none" holds for the overrides as well; "rotated" is what they have by default where they can.
+Status ApplyOverrides(const CachePlanOptions& options, std::vector<KvCacheSpec>* layers,
                       std::vector<std::string>* notes) {
+  const std::string_view transform = options.kv_transform == "none" ? "none" : "";
+  std::string_view text = options.kv_cache_dtype_layers;
   while (!text.empty()) {
     const size_t comma = text.find(',');
     const std::string_view item = text.substr(0, comma);
     text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
     TQ_ASSIGN_OR_RETURN(const LayerRange range,
                         ParseLayerRange(item, static_cast<int>(layers->size())));
-    TQ_ASSIGN_OR_RETURN(const KvSidePair sides, ParseKvFormat(range.format, "", notes));
+    TQ_ASSIGN_OR_RETURN(const KvSidePair sides, ParseKvFormat(range.format, "", transform, notes));
     for (int layer = range.first; layer <= range.last; ++layer) {
       (*layers)[static_cast<size_t>(layer)].k = sides.k;
       (*layers)[static_cast<size_t>(layer)].v = sides.v;
@@ -85,14 +88,15 @@ Result<std::vector<KvCacheSpec>> LayerSpecs(const ModelConfig& model,
                                             const CachePlanOptions& options,
                                             std::vector<std::string>* notes) {
   TQ_ASSIGN_OR_RETURN(const KvSidePair sides,
-                      ParseKvFormat(options.kv_cache_dtype, options.kv_scale_granularity, notes));
+                      ParseKvFormat(options.kv_cache_dtype, options.kv_scale_granularity,
+                                    options.kv_transform, notes));
   const KvCacheSpec spec = {.k = sides.k,
                             .v = sides.v,
                             .num_kv_heads = model.num_kv_heads,
                             .head_dim = model.head_dim,
                             .block_size = options.block_size};
   std::vector<KvCacheSpec> layers(static_cast<size_t>(model.num_layers), spec);
-  TQ_RETURN_IF_ERROR(ApplyOverrides(options.kv_cache_dtype_layers, &layers, notes));
+  TQ_RETURN_IF_ERROR(ApplyOverrides(options, &layers, notes));
   for (const KvCacheSpec& layer : layers) TQ_RETURN_IF_ERROR(layer.Validate());
   TQ_RETURN_IF_ERROR(CheckScales(layers, options));
   return layers;
@@ -186,6 +190,7 @@ std::string FormatThatFits(const KvCacheConfig& config, const ModelConfig& model
     CachePlanOptions other = options;
     other.kv_cache_dtype = dtype;
     other.kv_scale_granularity.clear();
+    other.kv_transform.clear();
     other.kv_cache_dtype_layers.clear();
     KvCacheConfig smaller = config;
     std::vector<std::string> notes;

@@ -20,6 +20,7 @@ namespace turboquant {
 struct CachePlanOptions {
   std::string kv_cache_dtype = "int8";     // "int8", "int8/int4", aliases of other engines
   std::string kv_scale_granularity = {};   // empty = the format's default
+  std::string kv_transform = {};           // empty = the format's default
   std::string kv_cache_dtype_layers = {};  // overrides: "0-3:f16,28-29:int8/int4"; later ones win
   std::vector<KvStaticScales> static_scales =
       {};  // one per layer where a static granularity is used

@@ -52,6 +52,7 @@ Result<CachePlan> PlanCandidate(const Model& model, const EvaluationCandidate& c
   CachePlanOptions cache = options.cache;
   cache.kv_cache_dtype = candidate.kv_cache_dtype;
   cache.kv_scale_granularity = candidate.kv_scale_granularity;
+  cache.kv_transform = candidate.kv_transform;
   cache.max_num_seqs = 1;
   cache.max_model_len = options.context;
   cache.static_scales.assign(static_cast<size_t>(model.config().num_layers), {});

@@ -21,6 +21,7 @@ namespace turboquant {
 struct EvaluationCandidate {
   std::string kv_cache_dtype;        // as the flags
   std::string kv_scale_granularity;  // empty = the format's default
+  std::string kv_transform = {};     // empty = the format's default
 };
 
 struct EvaluationOptions {
@@ -42,7 +43,7 @@ struct LengthBucket {
 };
 
 struct EvaluationResult {
-  std::string kv_cache_dtype;  // "int8/int8 per_token_head"
+  std::string kv_cache_dtype;  // "int8/int8 per_token_head rotated"
   DivergenceSummary divergence;
   std::vector<LengthBucket> buckets;
   double bits_per_value = 0;

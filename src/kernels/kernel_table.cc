@@ -28,7 +28,8 @@ bool SameFolder(const KernelRow& a, const KernelRow& b) {
 const KernelRow& Strongest(KernelOp op, KvCacheDtype dtype, Isa isa, const CpuFeatures& cpu) {
   const KernelRow* best = nullptr;
   for (const KernelRow& row : AllKernelRows()) {
-    const bool any_dtype = op == KernelOp::kSoftmax || op == KernelOp::kToHalf;
+    const bool any_dtype =
+        op == KernelOp::kSoftmax || op == KernelOp::kToHalf || op == KernelOp::kRotate;
     if (row.op == op && (any_dtype || row.dtype == dtype) && row.isa <= isa &&
         cpu.Contains(row.requires_features)) {
       best = &row;
@@ -65,6 +66,7 @@ KernelTable MakeKernelTable(Isa isa, const CpuFeatures& cpu) {
   }
   table.softmax = Strongest(KernelOp::kSoftmax, KvCacheDtype::kF32, isa, cpu).softmax;
   table.to_half = Strongest(KernelOp::kToHalf, KvCacheDtype::kF32, isa, cpu).to_half;
+  table.rotate = Strongest(KernelOp::kRotate, KvCacheDtype::kF32, isa, cpu).rotate;
   return table;
 }
 

@@ -22,6 +22,7 @@
 
 #include "base/error.h"
 #include "codec/kv_cache_spec.h"
+#include "codec/rotation.h"
 #include "codec/tile.h"
 #include "kernels/cpu_features.h"
 
@@ -124,13 +125,14 @@ using SoftmaxFn = void (*)(const SoftmaxArgs&);
 using PvFn = void (*)(const PvArgs&);
 using EncodeFn = void (*)(const EncodeArgs&);
 using ConvertFn = void (*)(const ConvertArgs&);
+using RotateFn = void (*)(const RotateArgs&);  // the bits of codec/rotation.h
 
-enum class KernelOp : uint8_t { kPrepareQ, kQk, kSoftmax, kPv, kEncode, kToHalf };
+enum class KernelOp : uint8_t { kPrepareQ, kQk, kSoftmax, kPv, kEncode, kToHalf, kRotate };
 
 struct KernelRow {
   std::string_view name;  // "qk/int8/avx2"
   KernelOp op;
-  KvCacheDtype dtype;  // ignored for kSoftmax and kToHalf
+  KvCacheDtype dtype;  // ignored for kSoftmax, kToHalf and kRotate
   Isa isa;
   CpuFeatures requires_features;
   union {
@@ -140,6 +142,7 @@ struct KernelRow {
     PvFn pv;
     EncodeFn encode;
     ConvertFn to_half;
+    RotateFn rotate;
   };
 };
 
@@ -160,6 +163,7 @@ struct KernelTable {
   std::array<FormatKernels, kAllKvCacheDtypes.size()> formats;
   SoftmaxFn softmax = nullptr;
   ConvertFn to_half = nullptr;
+  RotateFn rotate = nullptr;
   const FormatKernels& of(KvCacheDtype dtype) const { return formats[static_cast<size_t>(dtype)]; }
 };
 KernelTable MakeKernelTable(Isa isa, const CpuFeatures& cpu);

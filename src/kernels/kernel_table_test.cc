@@ -44,8 +44,9 @@ TEST(KernelRows, ScalarRowsExistForEveryOperationAndFormat) {
           << op << " " << Name(dtype);
     }
   }
-  EXPECT_TRUE(scalar.contains("softmax/scalar") && scalar.contains("to_half/scalar"));
-  EXPECT_EQ(scalar.size(), 4 * kAllKvCacheDtypes.size() + 2);
+  EXPECT_TRUE(scalar.contains("softmax/scalar") && scalar.contains("to_half/scalar") &&
+              scalar.contains("rotate/scalar"));
+  EXPECT_EQ(scalar.size(), 4 * kAllKvCacheDtypes.size() + 3);
 }
 
 TEST(KernelTable, TakesNoRowTheCpuLacks) {

@@ -4,8 +4,8 @@
 //
 // Each folder kernels/<isa> declares its kernels in kernels/<isa>/kernels.h under the same names:
 // PrepareQ, Qk, Pv and Encode followed by the format (F32, F16, Bf16, Int8, Fp8E4m3, Fp8E5m2, Int4,
-// Int4Asym), Softmax and ToHalf. A folder that is not compiled in (TURBOQUANT_HAVE_<ISA> undefined)
-// has an empty list.
+// Int4Asym), Softmax, ToHalf and Rotate. A folder that is not compiled in (TURBOQUANT_HAVE_<ISA>
+// undefined) has an empty list.
 #ifndef TURBOQUANT_KERNELS_ROWS_H_
 #define TURBOQUANT_KERNELS_ROWS_H_
 
@@ -48,6 +48,9 @@ struct RowMaker {
   }
   constexpr KernelRow ToHalf(std::string_view name, ConvertFn fn) const {
     return {name, KernelOp::kToHalf, KvCacheDtype::kF32, isa, features, {.to_half = fn}};
+  }
+  constexpr KernelRow Rotate(std::string_view name, RotateFn fn) const {
+    return {name, KernelOp::kRotate, KvCacheDtype::kF32, isa, features, {.rotate = fn}};
   }
 };
 

@@ -44,6 +44,7 @@ constexpr KernelRow kRows[] = {
     kMake.Encode("encode/int4_asym/avx2", KvCacheDtype::kInt4Asym, EncodeInt4Asym),
     kMake.Softmax("softmax/avx2", Softmax),
     kMake.ToHalf("to_half/avx2", ToHalf),
+    kMake.Rotate("rotate/avx2", Rotate),
 };
 
 }  // namespace

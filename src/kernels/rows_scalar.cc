@@ -41,6 +41,7 @@ constexpr KernelRow kRows[] = {
     kMake.Encode("encode/int4_asym/scalar", KvCacheDtype::kInt4Asym, EncodeInt4Asym),
     kMake.Softmax("softmax/scalar", Softmax),
     kMake.ToHalf("to_half/scalar", ToHalf),
+    kMake.Rotate("rotate/scalar", Rotate),
 };
 
 }  // namespace

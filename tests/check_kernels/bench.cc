@@ -246,9 +246,27 @@ void BenchToHalf(const KernelRow& row) {
   PrintLine(row.name, 0, 1, static_cast<double>(in.size() * sizeof(float)), 0, ns, 0);
 }
 
+void BenchRotate(const KernelRow& row) {
+  for (int head_dim : kHeadDims) {
+    const auto stride = static_cast<size_t>(head_dim);
+    std::vector<float> rows(kTokens * stride, 0.7f);
+    const RotateArgs args = {.in = rows.data(),
+                             .in_stride = stride,
+                             .out = rows.data(),
+                             .out_stride = stride,
+                             .num_rows = kTokens,
+                             .head_dim = head_dim,
+                             .inverse = false};
+    const double ns = TimeTiles(200, [&](int) { row.rotate(args); });
+    PrintLine(row.name, head_dim, kTokens, static_cast<double>(rows.size() * sizeof(float)), 0, ns,
+              0);
+  }
+}
+
 void BenchRow(const KernelRow& row) {
   if (row.op == KernelOp::kSoftmax) return BenchSoftmax(row);
   if (row.op == KernelOp::kToHalf) return BenchToHalf(row);
+  if (row.op == KernelOp::kRotate) return BenchRotate(row);
   for (int head_dim : kHeadDims) {
     const Blocks blocks(row.dtype, head_dim);
     if (row.op == KernelOp::kEncode) {

@@ -91,6 +91,7 @@ void CheckSoftmax(RowCheck& check);
 void CheckPv(RowCheck& check);
 void CheckEncode(RowCheck& check);
 void CheckToHalf(RowCheck& check);
+void CheckRotate(RowCheck& check);
 
 // The row of the same folder that makes queries for a QK row, and the QK row that takes what a
 // prepare_q row makes.

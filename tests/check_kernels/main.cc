@@ -58,6 +58,8 @@ void CheckRow(RowCheck& check) {
       return CheckEncode(check);
     case KernelOp::kToHalf:
       return CheckToHalf(check);
+    case KernelOp::kRotate:
+      return CheckRotate(check);
   }
 }
 

@@ -109,6 +109,43 @@ class Errors(unittest.TestCase):
         self.assert_error(run("run", "--config", "/no/such.toml", "-p", "x"), "/no/such.toml", status=(2,))
 
 
+class Gate(unittest.TestCase):
+    def evaluate(self, *args):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
+            text.write(" ".join(f"word{i * 7919 % 1000} and {i * i % 97}." for i in range(400)))
+            text.flush()
+            return run("eval", "-m", MODEL, "--text", text.name, "--windows", "1", "--ctx", "200", "--first-scored", "100", *args)
+
+    def test_what_keeps_the_limits_passes(self):
+        result = self.evaluate("--kv-cache-dtype", "f16,int8", "--gate", "kl<=0.5,top1>=10", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        document = json.loads(result.stdout)
+        self.assertEqual((document["verdict"], document["reasons"]), ("pass", []))
+        self.assertEqual([entry["verdict"] for entry in document["results"]], ["pass", "pass"])
+
+    def test_what_does_not_is_refused_with_a_change_that_does(self):
+        measured = json.loads(self.evaluate("--kv-cache-dtype", "int4+none,int8", "--json").stdout)["results"]
+        bad, good = (entry["kl_divergence"]["mean"] for entry in measured)
+        self.assertLess(good, bad)
+        limit = (good * bad) ** 0.5
+        result = self.evaluate("--kv-cache-dtype", "int4+none,int8", "--gate", f"kl<={limit:.12f}", "--json")
+        self.assertEqual(result.returncode, 3, result.stderr)
+        document = json.loads(result.stdout)
+        self.assertEqual(document["verdict"], "fail")
+        self.assertEqual([entry["verdict"] for entry in document["results"]], ["fail", "pass"])
+        self.assertEqual(len(document["reasons"]), 1)
+        change = document["results"][0]["change_that_passes"]
+        self.assertLessEqual(change["kl_divergence"]["mean"], limit)
+        again = json.loads(self.evaluate(*change["flags"].split(), "--json").stdout)["results"][0]
+        self.assertEqual(again["kl_divergence"]["mean"], change["kl_divergence"]["mean"])
+
+    def test_a_gate_that_cannot_be_read(self):
+        for gate in ("kl", "task<=1%", "kl>=1"):
+            result = self.evaluate("--gate", gate)
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn("gate", result.stderr)
+
+
 class Results(unittest.TestCase):
     def test_json_of_run(self):
         result = run("run", "-m", MODEL, "-p", "Name a colour.", "-n", "8", "--json", "--log-level", "error")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Independent evaluation of the int8 cache, in numpy: what `turboquant eval` must agree with.
+"""Independent evaluation of the int8 cache, rotated and not, in numpy: what `turboquant eval` must agree with.
 
-The rule (docs/design/attention.md, docs/formats/int8.md): f16 values; blocks of 64 tokens as int8 codes under f16 scales per token
+The rule (docs/design/attention.md, docs/formats/int8.md, docs/formats/rotation.md): values rotated, or as they are; then f16; blocks of 64 tokens as int8 codes under f16 scales per token
 and head; a query reads closed blocks before its own as codes, and its own block and the first 4 tokens of the sequence as f16; queries
 as 16-bit codes, probabilities as 8-bit codes per block. The reference is the same model with f32 K and V. Weights are dequantized to f32.
 Shares no code with the engine: its own GGUF reader (the PyPI package gguf), tokenizer (bpe.py), forward pass and quantizer.
@@ -130,15 +130,37 @@ def attend_int8(q, k, v):
     return out
 
 
+def rotation(dim):
+    """Signs in front of Sylvester's matrix over sqrt(n), for blocks of n channels: x @ rotation(d) is the rotated x."""
+    n = dim & -dim
+    signs, state, mask = [], 0, 2**64 - 1
+    for _ in range(dim):
+        state = (state + 0x9E3779B97F4A7C15) & mask
+        x = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
+        signs.append(-1.0 if (x ^ (x >> 31)) >> 63 else 1.0)
+    hadamard = np.array([[(-1) ** bin(i & j).count("1") for j in range(n)] for i in range(n)]) / np.sqrt(n)
+    return (np.array(signs)[:, None] * np.kron(np.eye(dim // n), hadamard)).astype(F32)
+
+
+def attend_int8_rotated(q, k, v):
+    turn = rotation(q.shape[-1])
+    return attend_int8(q @ turn, k @ turn, v @ turn) @ turn.T
+
+
+# As `turboquant eval --kv-cache-dtype` calls them.
+CANDIDATES = {"int8": attend_int8_rotated, "int8+none": attend_int8}
+
+
 def log_softmax(logits):
     logits = logits.astype(np.float64)
     logits -= logits.max(-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-def compare(model, tokens, first_scored):
-    """Per scored position: KL, same top token, negative log-likelihood of the next token under both."""
-    reference, candidate = (model.hidden(tokens, attend) for attend in (attend_f32, attend_int8))
+def compare(model, tokens, first_scored, reference, candidate):
+    """Per scored position: KL, same top token, negative log-likelihood of the next token under both. reference, candidate: hidden
+    states."""
     rows = []
     for start in range(first_scored, len(tokens) - 1, 64):
         end = min(start + 64, len(tokens) - 1)
@@ -152,15 +174,20 @@ def compare(model, tokens, first_scored):
 
 def evaluate(args):
     model = Model(args.model)
-    rows = []
+    rows = {name: [] for name in CANDIDATES}
     for path in args.texts:
         with open(path, encoding="utf-8") as file:
             text = file.read(16 * args.ctx)
         tokens = np.array(model.bpe.encode(text)[:args.ctx])
         if len(tokens) < args.ctx:
             sys.exit(f"{path}: only {len(tokens)} tokens in the first {16 * args.ctx} characters")
-        rows.append(compare(model, tokens, args.first_scored))
-    rows = np.concatenate(rows)
+        reference = model.hidden(tokens, attend_f32)
+        for name, attend in CANDIDATES.items():
+            rows[name].append(compare(model, tokens, args.first_scored, reference, model.hidden(tokens, attend)))
+    return {name: summary(np.concatenate(of_candidate)) for name, of_candidate in rows.items()}
+
+
+def summary(rows):
     kl = rows[:, 0]
     blocks = kl[:len(kl) // 128 * 128].reshape(-1, 128).mean(-1)
     return {"num_tokens": len(kl),
@@ -171,11 +198,11 @@ def evaluate(args):
 
 
 def run_turboquant(args):
-    command = [args.compare, "eval", "-m", args.model, "--kv-cache-dtype", "int8", "--block-size", str(BLOCK), "--text",
+    command = [args.compare, "eval", "-m", args.model, "--kv-cache-dtype", ",".join(CANDIDATES), "--block-size", str(BLOCK), "--text",
                ",".join(args.texts), "--windows", str(len(args.texts)), "--ctx", str(args.ctx), "--first-scored",
                str(args.first_scored), "--weights", "f32", "--json"]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return json.loads(output)["results"][0]
+    return dict(zip(CANDIDATES, json.loads(output)["results"]))
 
 
 def main():
@@ -191,11 +218,13 @@ def main():
     status = 0
     if args.compare:
         document["turboquant"] = run_turboquant(args)
-        ours, theirs = (document[side]["kl_divergence"]["mean"] for side in ("turboquant", "reference"))
-        document["kl_ratio"] = ours / theirs
+        ours, theirs = document["turboquant"], document["reference"]
+        document["kl_ratio"] = {name: ours[name]["kl_divergence"]["mean"] / theirs[name]["kl_divergence"]["mean"] for name in CANDIDATES}
         # The same windows and weights: else the perplexities of the reference would differ by percents.
-        same_text = np.isclose(document["turboquant"]["perplexity_reference"], document["reference"]["perplexity_reference"], rtol=1e-3)
-        document["agree"] = bool(same_text and abs(document["kl_ratio"] - 1) <= args.tolerance)
+        same_text = all(np.isclose(ours[name]["perplexity_reference"], theirs[name]["perplexity_reference"], rtol=1e-3)
+                        for name in CANDIDATES)
+        close = all(abs(ratio - 1) <= args.tolerance for ratio in document["kl_ratio"].values())
+        document["agree"] = bool(same_text and close)
         status = 0 if document["agree"] else 1
     print(json.dumps(document, indent=2, default=float))
     return status

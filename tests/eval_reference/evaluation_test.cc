@@ -85,7 +85,7 @@ TEST_F(EvaluationTest, TheReferenceDoesNotDifferFromItself) {
 TEST_F(EvaluationTest, FewerBitsCostMore) {
   const auto results = Run({{"f16", ""}, {"int8", ""}, {"int4", "per_group:32"}, {"int4", ""}});
   ASSERT_EQ(results.size(), 4u);
-  EXPECT_EQ(results[1].kv_cache_dtype, "int8/int8 per_token_head");
+  EXPECT_EQ(results[1].kv_cache_dtype, "int8/int8 per_token_head rotated");
   EXPECT_GT(results[0].divergence.kl_mean, 0.0);
   EXPECT_LT(results[0].divergence.kl_mean, 0.1 * results[1].divergence.kl_mean);
   EXPECT_LT(results[1].divergence.kl_mean, 0.1 * results[2].divergence.kl_mean);

@@ -29,9 +29,9 @@ void Size(ByteSource& in) {
 
 void Format(ByteSource& in) {
   const int head_dim = 16 * (1 + in.Byte() % 40);
-  const std::string dtype = in.Line(), granularity = in.Line();
+  const std::string dtype = in.Line(), granularity = in.Line(), transform = in.Line();
   std::vector<std::string> notes;
-  const auto sides = ParseKvFormat(dtype, granularity, &notes);
+  const auto sides = ParseKvFormat(dtype, granularity, transform, &notes);
   if (!sides) return CheckError(sides.error());
   const KvCacheSpec spec = {
       .k = sides->k, .v = sides->v, .num_kv_heads = 2, .head_dim = head_dim, .block_size = 64};
@@ -69,6 +69,7 @@ void Plan(ByteSource& in) {
   options.kv_cache_dtype_layers = in.Line();
   options.kv_scale_granularity = in.Line();
   if (const std::string dtype = in.Line(); !dtype.empty()) options.kv_cache_dtype = dtype;
+  options.kv_transform = in.Line();
   const auto plan = PlanCache(model, options, memory);
   if (!plan) return CheckError(plan.error());
   CHECK_EQ(plan->config.layers.size(), static_cast<size_t>(model.num_layers));

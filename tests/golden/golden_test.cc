@@ -117,7 +117,7 @@ std::vector<GoldenBlock> ReadBlocks() {
         block.spec.head_dim >> block.spec.block_size >> block.offset >> block.bytes >>
         block.end_codes_k >> block.end_codes_v >> block.decoded_offset;
     EXPECT_TRUE(fields) << line;
-    const auto pair = ParseKvFormat(k + "/" + v, k_granularity + "/" + v_granularity, nullptr);
+    const auto pair = ParseKvFormat(k + "/" + v, k_granularity + "/" + v_granularity, "", nullptr);
     EXPECT_TRUE(pair) << pair.error().message;
     if (!pair) continue;
     block.spec.k = pair->k;

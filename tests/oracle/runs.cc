@@ -89,7 +89,7 @@ std::shared_ptr<const Model> LoadModel(const std::string& path, WeightMode weigh
 OurRun::OurRun(const Options& options)
     : model_(options.model), runner_(options.model, options.num_threads) {
   const ModelConfig& config = model_->config();
-  const auto sides = ParseKvFormat(options.kv_cache_dtype, "", nullptr);
+  const auto sides = ParseKvFormat(options.kv_cache_dtype, "", "", nullptr);
   CHECK(sides.has_value());
   KvCacheSpec spec;
   spec.k = sides->k;

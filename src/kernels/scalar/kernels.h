@@ -44,6 +44,7 @@ void EncodeInt4Asym(const EncodeArgs& args);
 
 void Softmax(const SoftmaxArgs& args);
 void ToHalf(const ConvertArgs& args);
+void Rotate(const RotateArgs& args);
 
 }  // namespace turboquant::scalar
 

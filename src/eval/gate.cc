@@ -1,0 +1,180 @@
+#include "eval/gate.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+#include "codec/kv_cache_spec.h"
+
+namespace turboquant {
+namespace {
+
+struct MeasureName {
+  std::string_view name;
+  GateMeasure measure;
+  bool at_least;  // the limit is a lower one
+  std::string_view sentence;
+};
+constexpr std::array kMeasures = {
+    MeasureName{"kl", GateMeasure::kKlMean, false, "mean KL"},
+    MeasureName{"kl_p99", GateMeasure::kKlP99, false, "KL at 99 % of the tokens"},
+    MeasureName{"kl_p999", GateMeasure::kKlP999, false, "KL at 99.9 % of the tokens"},
+    MeasureName{"top1", GateMeasure::kTop1, true, "same top token in percent"},
+    MeasureName{"ppl", GateMeasure::kPerplexity, false, "rise of perplexity in percent"},
+};
+
+struct Preset {
+  std::string_view name, text;
+};
+// docs/how-to/quality-gate.md says where the figures come from.
+constexpr std::array kPresets = {
+    Preset{"strict", "kl<=0.0005,top1>=99,ppl<=0.2%"},
+    Preset{"default", "kl<=0.005,top1>=98.5,ppl<=0.5%"},
+    Preset{"low-bit", "kl<=0.03,top1>=96,ppl<=2%"},
+};
+
+const MeasureName& NameOf(GateMeasure measure) {
+  const auto* const it = std::ranges::find(kMeasures, measure, &MeasureName::measure);
+  CHECK(it != kMeasures.end());
+  return *it;
+}
+
+double Measured(GateMeasure measure, const DivergenceSummary& d) {
+  switch (measure) {
+    case GateMeasure::kKlMean:
+      return d.kl_mean;
+    case GateMeasure::kKlP99:
+      return d.kl_p99;
+    case GateMeasure::kKlP999:
+      return d.kl_p999;
+    case GateMeasure::kTop1:
+      return 100 * d.top1_agreement;
+    case GateMeasure::kPerplexity:
+      return 100 * (d.perplexity / d.perplexity_reference - 1);
+  }
+  CHECK(false);
+  return 0;
+}
+
+Result<GateLimit> ParseLimit(std::string_view text) {
+  const size_t op = text.find_first_of("<>");
+  const std::string_view name = text.substr(0, op);
+  const auto* const measure = std::ranges::find(kMeasures, name, &MeasureName::name);
+  if (measure == kMeasures.end() || op == std::string_view::npos) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "gate '{}': want kl<=X, kl_p99<=X, kl_p999<=X, top1>=PERCENT or ppl<=PERCENT, "
+                "joined by commas, or one of strict, default, low-bit",
+                text);
+  }
+  if (text.substr(op, 2) != (measure->at_least ? ">=" : "<=")) {
+    return Fail(ErrorCode::kInvalidArgument, "gate '{}': {} takes {}", text, name,
+                measure->at_least ? ">=" : "<=");
+  }
+  std::string_view number = text.substr(op + 2);
+  const bool percent =
+      measure->measure == GateMeasure::kTop1 || measure->measure == GateMeasure::kPerplexity;
+  if (percent && number.ends_with('%')) number.remove_suffix(1);
+  double limit = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), limit);
+  if (error != std::errc{} || end != number.data() + number.size() || !std::isfinite(limit)) {
+    return Fail(ErrorCode::kInvalidArgument, "gate '{}': '{}' is no number", text, number);
+  }
+  return GateLimit{.measure = measure->measure, .limit = limit};
+}
+
+using Formats = std::pair<const char*, const char*>;  // K/V and granularity as the flags spell them
+
+// Everything that has a place in the ladder, in no order.
+constexpr std::array kLadder = {
+    Formats{"int4", ""},
+    Formats{"int4", "per_group:32"},
+    Formats{"int4_asym", "per_group:32"},
+    Formats{"int8/int4", ""},
+    Formats{"int8/int4", "per_token_head/per_group:32"},
+    Formats{"int8", ""},
+    Formats{"int8", "per_group:32"},
+    Formats{"f16", ""},
+};
+
+// Bits of closed blocks of 64 tokens; empty where the head size does not take the format.
+Result<double> BitsOf(const EvaluationCandidate& candidate, int head_dim) {
+  TQ_ASSIGN_OR_RETURN(const KvSidePair sides,
+                      ParseKvFormat(candidate.kv_cache_dtype, candidate.kv_scale_granularity,
+                                    candidate.kv_transform, nullptr));
+  const KvCacheSpec spec = {
+      .k = sides.k, .v = sides.v, .num_kv_heads = 1, .head_dim = head_dim, .block_size = 64};
+  TQ_RETURN_IF_ERROR(spec.Validate());
+  return spec.BitsPerValue();
+}
+
+bool SameFormat(const EvaluationCandidate& a, const EvaluationCandidate& b) {
+  const auto left =
+      ParseKvFormat(a.kv_cache_dtype, a.kv_scale_granularity, a.kv_transform, nullptr);
+  const auto right =
+      ParseKvFormat(b.kv_cache_dtype, b.kv_scale_granularity, b.kv_transform, nullptr);
+  return left && right && left->k == right->k && left->v == right->v;
+}
+
+}  // namespace
+
+Result<Gate> ParseGate(std::string_view text) {
+  const auto* const preset = std::ranges::find(kPresets, text, &Preset::name);
+  if (preset != kPresets.end()) text = preset->text;
+  Gate gate;
+  for (bool more = true; more;) {
+    const size_t comma = text.find(',');
+    TQ_ASSIGN_OR_RETURN(const GateLimit limit, ParseLimit(text.substr(0, comma)));
+    gate.limits.push_back(limit);
+    more = comma != std::string_view::npos;
+    if (more) text.remove_prefix(comma + 1);
+  }
+  return gate;
+}
+
+std::vector<std::string> GateViolations(const Gate& gate, const DivergenceSummary& measured) {
+  std::vector<std::string> violations;
+  for (const GateLimit& limit : gate.limits) {
+    const MeasureName& name = NameOf(limit.measure);
+    const double value = Measured(limit.measure, measured);
+    if (name.at_least ? value >= limit.limit : value <= limit.limit) continue;
+    std::string error;
+    if (limit.measure == GateMeasure::kKlMean) {
+      error = fmt::format(" +- {:.1g}", measured.kl_standard_error);
+    }
+    violations.push_back(fmt::format("{} {:.4g}{} is {} {:.4g}", name.sentence, value, error,
+                                     name.at_least ? "below" : "above", limit.limit));
+  }
+  return violations;
+}
+
+std::vector<EvaluationCandidate> GateAlternatives(const EvaluationCandidate& refused,
+                                                  double bits_per_value, int head_dim) {
+  std::vector<EvaluationCandidate> tried = {{refused.kv_cache_dtype, "", ""}};
+  for (const auto& [dtype, granularity] : kLadder) tried.push_back({dtype, granularity, ""});
+  std::vector<std::pair<double, EvaluationCandidate>> priced;
+  for (const EvaluationCandidate& candidate : tried) {
+    const Result<double> bits = BitsOf(candidate, head_dim);
+    if (!bits || *bits < bits_per_value - 1e-6 || SameFormat(candidate, refused)) continue;
+    if (std::ranges::any_of(priced, [&](const auto& p) { return SameFormat(p.second, candidate); }))
+      continue;
+    priced.emplace_back(*bits, candidate);
+  }
+  std::ranges::stable_sort(priced, {}, &std::pair<double, EvaluationCandidate>::first);
+  std::vector<EvaluationCandidate> result;
+  for (auto& [bits, candidate] : priced) result.push_back(std::move(candidate));
+  return result;
+}
+
+std::string ToFlags(const EvaluationCandidate& candidate) {
+  std::string flags = "--kv-cache-dtype " + candidate.kv_cache_dtype;
+  if (!candidate.kv_scale_granularity.empty()) {
+    flags += " --kv-scale-granularity " + candidate.kv_scale_granularity;
+  }
+  if (!candidate.kv_transform.empty()) flags += " --kv-transform " + candidate.kv_transform;
+  return flags;
+}
+
+}  // namespace turboquant
