@@ -137,27 +137,46 @@ class Table {
   std::ofstream csv_;
 };
 
-void Measure(const Options& options, const KernelTable& kernels, const Shape& shape, Team& team,
-             StreamingRead& reader, const PeakRates& peaks, Table& table) {
-  std::vector<std::unique_ptr<Contender>> contenders;
-  for (const std::string& format : options.formats) {
-    contenders.push_back(MakeOurs(shape, format, kernels, team.size()));
-  }
-  for (const std::string& format : options.ggml) {
-    contenders.push_back(MakeGgml(shape, format, team.size()));
-  }
-  std::vector<std::vector<double>> seconds(contenders.size()), reads(contenders.size());
-  for (int turn = -1; turn < options.turns; ++turn) {  // the first one warms up
-    for (size_t i = 0; i < contenders.size(); ++i) {
-      const double read = reader.Seconds(team);
-      const double time = contenders[i]->Run(team);
-      if (turn < 0) continue;
-      reads[i].push_back(static_cast<double>(reader.bytes()) * 1e-9 / read);
-      seconds[i].push_back(time);
+// The variants of a shape whose differences are of interest take turns with each other.
+std::vector<Shape> Variants(const Options& options, Shape shape) {
+  std::vector<Shape> variants;
+  for (const std::string& prefix : options.prefixes) {
+    for (const int block_size : options.block_sizes) {
+      shape.shared = prefix == "shared";
+      shape.block_size = block_size;
+      variants.push_back(shape);
     }
   }
-  for (size_t i = 0; i < contenders.size(); ++i) {
-    table.Add(*contenders[i], shape, team.size(), seconds[i], reads[i], peaks);
+  return variants;
+}
+
+void Measure(const Options& options, const KernelTable& kernels, const Shape& shape, Team& team,
+             StreamingRead& reader, const PeakRates& peaks, Table& table) {
+  struct Entry {
+    Shape shape;
+    std::unique_ptr<Contender> contender;
+    std::vector<double> seconds, reads;
+  };
+  std::vector<Entry> entries;
+  for (const std::string& format : options.formats) {
+    for (const Shape& variant : Variants(options, shape)) {
+      entries.push_back({variant, MakeOurs(variant, format, kernels, team.size()), {}, {}});
+    }
+  }
+  for (const std::string& format : options.ggml) {
+    entries.push_back({shape, MakeGgml(shape, format, team.size()), {}, {}});
+  }
+  for (int turn = -1; turn < options.turns; ++turn) {  // the first one warms up
+    for (Entry& entry : entries) {
+      const double read = reader.Seconds(team);
+      const double time = entry.contender->Run(team);
+      if (turn < 0) continue;
+      entry.reads.push_back(static_cast<double>(reader.bytes()) * 1e-9 / read);
+      entry.seconds.push_back(time);
+    }
+  }
+  for (const Entry& entry : entries) {
+    table.Add(*entry.contender, entry.shape, team.size(), entry.seconds, entry.reads, peaks);
   }
 }
 
@@ -168,19 +187,13 @@ std::vector<Shape> Shapes(const Options& options) {
       for (const int context : options.contexts) {
         for (const int queries : options.queries) {
           for (const int sequences : options.sequences) {
-            for (const std::string& prefix : options.prefixes) {
-              for (const int block_size : options.block_sizes) {
-                shapes.push_back({.head_dim = head_dim,
-                                  .num_kv_heads = options.kv_heads,
-                                  .group = group,
-                                  .context = context,
-                                  .queries = queries,
-                                  .sequences = sequences,
-                                  .shared = prefix == "shared",
-                                  .block_size = block_size,
-                                  .min_bytes = static_cast<size_t>(options.min_megabytes) << 20});
-              }
-            }
+            shapes.push_back({.head_dim = head_dim,
+                              .num_kv_heads = options.kv_heads,
+                              .group = group,
+                              .context = context,
+                              .queries = queries,
+                              .sequences = sequences,
+                              .min_bytes = static_cast<size_t>(options.min_megabytes) << 20});
           }
         }
       }
