@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 
 #include "attention/exact_tile.h"
 #include "base/check.h"
@@ -21,27 +20,8 @@ SlotRange SlotsOf(const SequenceChunk& chunk, int block, int block_size) {
           .end = std::min(chunk.start + chunk.num_tokens - first, block_size)};
 }
 
-void RaiseTo(float value, float* maximum) {
-  const std::atomic_ref<float> shared(*maximum);
-  float seen = shared.load(std::memory_order_relaxed);
-  while (value > seen && !shared.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
-  }
-}
-
 void Add(int64_t value, int64_t* counter) {
   std::atomic_ref<int64_t>(*counter).fetch_add(value, std::memory_order_relaxed);
-}
-
-// rows: [num_rows] rows of head_dim floats, `stride` apart. maxima: [head_dim], shared.
-void ObserveRange(const float* rows, size_t stride, int num_rows, int head_dim, float* maxima) {
-  for (int c = 0; c < head_dim; ++c) {
-    float maximum = 0;
-    for (int row = 0; row < num_rows; ++row) {
-      maximum = std::max(
-          maximum, std::fabs(rows[static_cast<size_t>(row) * stride + static_cast<size_t>(c)]));
-    }
-    RaiseTo(maximum, maxima + c);
-  }
 }
 
 // Row of [head_dim], rotated into `out` where there is a rotation.
@@ -79,10 +59,9 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
                slots.begin + i, k_row, v_row, layer.to_half);
   }
   if (args.observer != nullptr) {
-    ObserveRange(k, args.rows.k_stride, num_tokens, head_dim,
-                 args.observer->k.data() + head_offset);
-    ObserveRange(v, args.rows.v_stride, num_tokens, head_dim,
-                 args.observer->v.data() + head_offset);
+    args.observer->Observe(layer.index, args.head, KvSide::kKey, k, args.rows.k_stride, num_tokens);
+    args.observer->Observe(layer.index, args.head, KvSide::kValue, v, args.rows.v_stride,
+                           num_tokens);
   }
 }
 

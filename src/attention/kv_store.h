@@ -1,6 +1,6 @@
 // Stores one unit of a step: the new tokens of one KV head that fall into one or two blocks, and
 // the codes of the blocks that they close. Units touch disjoint cache lines; only the counters of
-// observer and saturation are shared (atomically).
+// saturation are shared (atomically).
 #ifndef TURBOQUANT_ATTENTION_KV_STORE_H_
 #define TURBOQUANT_ATTENTION_KV_STORE_H_
 
@@ -26,9 +26,9 @@ struct KvStoreArgs {
   StoreUnit unit;
   int head;
   PagedKvView view;
-  uint8_t* staging;  // tile of unit.block (all KV heads), or null: unit.block goes to the tail
-  float* scratch;    // KvStoreScratchFloats
-  KvRangeObserver::Layer* observer;  // may be null
+  uint8_t* staging;      // tile of unit.block (all KV heads), or null: unit.block goes to the tail
+  float* scratch;        // KvStoreScratchFloats
+  KvObserver* observer;  // may be null
   SaturationCounts::Layer* saturation;
 };
 

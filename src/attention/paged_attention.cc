@@ -99,7 +99,7 @@ struct PagedAttention::Impl {
   size_t staging_tile_bytes = 0, prepared_bytes = 0, rotated_bytes = 0, store_bytes = 0,
          scratch_bytes = 0;
 
-  KvRangeObserver* observer = nullptr;
+  KvObserver* observer = nullptr;
   SaturationCounts saturation;
   double attend_seconds = 0;
 };
@@ -244,7 +244,7 @@ void PagedAttention::StoreKv(int layer, const float* k, size_t k_stride, const f
                                        : impl_->staging.data() + static_cast<size_t>(staged) *
                                                                      context.ExactBytesPerBlock(),
                  .scratch = reinterpret_cast<float*>(scratch),
-                 .observer = impl_->observer == nullptr ? nullptr : &impl_->observer->layers[index],
+                 .observer = impl_->observer,
                  .saturation = &impl_->saturation.layers[index]});
   }
 }
@@ -284,10 +284,7 @@ void PagedAttention::Merge(int layer, float* out, size_t out_stride, int ith,
   }
 }
 
-void PagedAttention::set_observer(KvRangeObserver* observer) {
-  if (observer != nullptr) CHECK_EQ(observer->layers.size(), impl_->layers.size());
-  impl_->observer = observer;
-}
+void PagedAttention::set_observer(KvObserver* observer) { impl_->observer = observer; }
 
 const SaturationCounts& PagedAttention::saturation() const { return impl_->saturation; }
 

@@ -47,13 +47,14 @@ struct LayerAttentionParams {
   float logit_softcap = 0;  // 0 = none
 };
 
-// Watches K and V as they are stored: absolute maximum per layer, KV head and channel. Filled by
-// StoreKv.
-struct KvRangeObserver {
-  struct Layer {
-    std::vector<float> k, v;  // [num_kv_heads][head_dim]
-  };
-  std::vector<Layer> layers;
+// Sees K and V as the model computes them, before rotation and rounding, when StoreKv stores them.
+class KvObserver {
+ public:
+  virtual ~KvObserver() = default;
+  // num_rows tokens of one KV head, [head_dim] each, `stride` floats apart. Called by the threads
+  // of a step, several at once, for one head too.
+  virtual void Observe(int layer, int head, KvSide side, const float* rows, size_t stride,
+                       int num_rows) = 0;
 };
 
 // Share of codes at the ends of the range, counted at block close.
@@ -93,7 +94,7 @@ class PagedAttention {
               int nth);
   void Merge(int layer, float* out, size_t out_stride, int ith, int nth);
 
-  void set_observer(KvRangeObserver* observer);  // null = none; sized by the caller
+  void set_observer(KvObserver* observer);  // null = none; borrowed
   const SaturationCounts& saturation() const;
   // Wall time that thread 0 has spent in Attend and Merge since construction.
   double attend_seconds() const;

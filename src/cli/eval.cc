@@ -31,6 +31,7 @@ struct EvalFlags {
   int first_scored = 512;
   std::string weights = "f32";
   std::string gate;
+  std::string clip = "max";
   bool json = false;
 };
 
@@ -230,10 +231,12 @@ Result<Measurement> Prepare(const EvalFlags& flags) {
       .cache = engine.cache,
       .context = flags.context,
       .first_scored = flags.first_scored,
+      .clip_rule = {},
       .num_threads = engine.num_threads > 0 ? engine.num_threads : UsablePhysicalCores(),
       .isa = engine.isa,
       .stop = engine.stop,
       .progress = {}};
+  TQ_ASSIGN_OR_RETURN(measurement.options.clip_rule, ParseClipRule(flags.clip));
   for (const std::string& format : flags.formats) {
     measurement.options.candidates.push_back(ParseCandidate(format, flags.model));
   }
@@ -301,6 +304,9 @@ Verb AddEval(CLI::App* program) {
       ->delimiter(',');
   verb->add_option("--calibration-text", flags->calibration_text,
                    "text that static scales are taken from (one window)");
+  verb->add_option("--clip", flags->clip,
+                   "range of scales from that text: max, mse or percentile:P")
+      ->capture_default_str();
   verb->add_option("--ctx", flags->context, "tokens per window")
       ->check(CLI::Range(2, 1 << 26))
       ->capture_default_str();

@@ -5,8 +5,11 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/file.h"
 #include "base/text.h"
+#include "calibration/calibration_table.h"
 #include "cli/console.h"
+#include "model/fingerprint.h"
 
 namespace turboquant::cli {
 namespace {
@@ -31,6 +34,17 @@ std::string DefaultModelPath() {
   return (cache / "models" / kDefaultModel).string();
 }
 
+static Result<std::shared_ptr<const CalibrationTable>> LoadCalibration(
+    const std::string& path, const std::string& model_path) {
+  TQ_ASSIGN_OR_RETURN(const std::string json, ReadFile(path));
+  TQ_ASSIGN_OR_RETURN(CalibrationTable table, ParseCalibrationTable(json, path));
+  TQ_ASSIGN_OR_RETURN(const ModelFingerprint model, FingerprintModel(model_path));
+  if (const Status fits = table.CheckModel(model); !fits) {
+    return Fail(fits.error().code, "{}: {}", path, fits.error().message);
+  }
+  return std::make_shared<const CalibrationTable>(std::move(table));
+}
+
 std::string ModelFlags::ModelPath() const { return model.empty() ? DefaultModelPath() : model; }
 
 Result<EngineOptions> ModelFlags::ToEngineOptions() const {
@@ -45,17 +59,30 @@ Result<EngineOptions> ModelFlags::ToEngineOptions() const {
   if (!kv_cache_memory.empty()) {
     TQ_ASSIGN_OR_RETURN(options.cache.kv_cache_memory, ParseSize(kv_cache_memory));
   }
+  if (!kv_scales.empty()) {
+    TQ_ASSIGN_OR_RETURN(options.cache.calibration, LoadCalibration(kv_scales, ModelPath()));
+  }
   options.num_threads = threads;
   options.isa = isa;
   options.stop = &StopFlag();
   return options;
 }
 
-void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
-  constexpr const char* kGroup = "Model and cache";
+constexpr const char* kGroup = "Model and cache";
+
+void AddLoadFlags(CLI::App* verb, ModelFlags* flags) {
   verb->add_option("-m,--model", flags->model,
                    "GGUF file (default: the model that set-up installed)")
       ->group(kGroup);
+  verb->add_option("-t,--threads", flags->threads, "threads (default: physical cores)")
+      ->group(kGroup)
+      ->check(CLI::Range(1, 1024));
+  verb->add_option("--isa", flags->isa, "force scalar, avx2 or avx512 (default: the best here)")
+      ->group(kGroup);
+}
+
+void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
+  AddLoadFlags(verb, flags);
   verb->add_option("--kv-cache-dtype", flags->kv_cache_dtype,
                    "format of K and V: f32 f16 bf16 int8 fp8_e4m3 fp8_e5m2 int4 int4_asym, or K/V "
                    "as int8/int4")
@@ -65,9 +92,12 @@ void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
                    "per_token_head, per_group:32|64|128, per_head, per_channel, per_tensor, none; "
                    "K and V apart with '/' (default: per format)")
       ->group(kGroup);
+  verb->add_option("--kv-scales", flags->kv_scales,
+                   "calibration table of this model, for static scales (turboquant calibrate)")
+      ->group(kGroup);
   verb->add_option("--kv-transform", flags->kv_transform,
                    "rotated or none before quantization; K and V apart with '/' (default: rotated "
-                   "where there are 8 bits or fewer, except under static scales)")
+                   "where there are 8 bits or fewer, except with per_channel)")
       ->group(kGroup);
   verb->add_option("--kv-cache-dtype-layers", flags->kv_cache_dtype_layers,
                    "overrides by layer, e.g. 0-3:f16,28-29:int8")
@@ -88,11 +118,6 @@ void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
                    "tokens per cache block: 16, 32, 64, 128 or 256")
       ->group(kGroup)
       ->capture_default_str();
-  verb->add_option("-t,--threads", flags->threads, "threads (default: physical cores)")
-      ->group(kGroup)
-      ->check(CLI::Range(1, 1024));
-  verb->add_option("--isa", flags->isa, "force scalar, avx2 or avx512 (default: the best here)")
-      ->group(kGroup);
 }
 
 void AddSamplingFlags(CLI::App* verb, SamplingParams* params) {

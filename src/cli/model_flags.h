@@ -17,6 +17,7 @@ struct ModelFlags {
   std::string kv_cache_dtype = "int8";
   std::string kv_scale_granularity;
   std::string kv_transform;
+  std::string kv_scales;  // path of a calibration table
   std::string kv_cache_dtype_layers;
   std::string kv_cache_memory;
   double memory_utilization = 0.9;
@@ -26,9 +27,12 @@ struct ModelFlags {
   std::string isa;
 
   std::string ModelPath() const;
+  // Reads the calibration table, where one is named, and checks it against the model's file.
   Result<EngineOptions> ToEngineOptions() const;
 };
 void AddModelFlags(CLI::App* verb, ModelFlags* flags);
+// Only those that say which model runs on what.
+void AddLoadFlags(CLI::App* verb, ModelFlags* flags);
 
 void AddSamplingFlags(CLI::App* verb, SamplingParams* params);
 

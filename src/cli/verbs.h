@@ -19,6 +19,7 @@ Verb AddChat(CLI::App* program);
 Verb AddInspect(CLI::App* program);
 Verb AddEval(CLI::App* program);
 Verb AddBench(CLI::App* program);
+Verb AddCalibrate(CLI::App* program);
 Verb AddCompletion(CLI::App* program);
 
 // The whole command line. Every long flag of a verb gets its environment twin TURBOQUANT_<FLAG>.

@@ -76,10 +76,10 @@ Status ValidateTransform(const KvSideSpec& side) {
     return Fail(ErrorCode::kUnsupported, "{} is not rotated: formats of 8 bits and fewer are",
                 Name(side.dtype));
   }
-  if (IsStatic(side.granularity)) {
+  if (side.granularity == ScaleGranularity::kPerChannel) {
     return Fail(ErrorCode::kUnsupported,
-                "static scales ({}) are calibrated without rotation: they take the transform none",
-                Name(side.granularity));
+                "per_channel scales belong to the model's own channels: they take the transform "
+                "none");
   }
   return {};
 }
@@ -241,7 +241,8 @@ std::string KvCacheSpec::ToString() const {
 }
 
 KvTransform DefaultTransform(KvCacheDtype dtype, ScaleGranularity granularity) {
-  return HasScales(dtype) && !IsStatic(granularity) ? KvTransform::kRotated : KvTransform::kNone;
+  const bool rotated = HasScales(dtype) && granularity != ScaleGranularity::kPerChannel;
+  return rotated ? KvTransform::kRotated : KvTransform::kNone;
 }
 
 ScaleGranularity DefaultGranularity(KvCacheDtype dtype) {

@@ -81,7 +81,7 @@ struct KvBlockLayout {
 ScaleGranularity DefaultGranularity(KvCacheDtype dtype);
 
 // The transform that a format has if none is asked for: rotated where there are 8 bits or fewer,
-// except under static scales, which are calibrated on what the model computes.
+// except under scales per channel, which belong to the model's own channels.
 KvTransform DefaultTransform(KvCacheDtype dtype, ScaleGranularity granularity);
 
 // "int8", "int8/int4", with "--kv-scale-granularity" text ("per_token_head", "per_group:64", K and

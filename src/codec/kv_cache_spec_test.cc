@@ -98,9 +98,9 @@ TEST(ParseKvFormatTest, DefaultsAndSides) {
         std::tuple{"int8/int4", "per_group:32", "int8/int4 per_group:32 rotated"},
         std::tuple{"int8/int4", "per_token_head/per_group:64",
                    "int8/int4 per_token_head/per_group:64 rotated"},
-        std::tuple{"int8/f16", "per_head", "int8/f16 per_head/none"},
+        std::tuple{"int8/f16", "per_head", "int8/f16 per_head/none rotated/none"},
         std::tuple{"int8/f16", "", "int8/f16 per_token_head/none rotated/none"},
-        std::tuple{"f16/int8", "per_head", "f16/int8 none/per_head"},
+        std::tuple{"f16/int8", "per_head", "f16/int8 none/per_head none/rotated"},
         std::tuple{"f16/int8", "none/per_channel", "f16/int8 none/per_channel"},
         std::tuple{"int8", "per_channel/per_token_head",
                    "int8/int8 per_channel/per_token_head none/rotated"},
@@ -128,7 +128,7 @@ TEST(ParseKvFormatTest, Transforms) {
         std::tuple{"int8", "", "rotated/", "transform 'rotated/'"},
         std::tuple{"f16", "", "rotated", "f16 is not rotated"},
         std::tuple{"int8/f16", "", "none/rotated", "f16 is not rotated"},
-        std::tuple{"int8", "per_head", "rotated", "calibrated without rotation"}}) {
+        std::tuple{"int8", "per_channel", "rotated", "the model's own channels"}}) {
     const auto pair = ParseKvFormat(dtype, granularity, transform, nullptr);
     ASSERT_FALSE(pair) << dtype << ' ' << transform;
     EXPECT_NE(pair.error().message.find(part), std::string::npos) << pair.error().message;

@@ -3,6 +3,20 @@
 #include <cmath>
 
 namespace turboquant {
+
+constinit const std::array<float, kMaxRotationChannels> kRotationSigns = [] {
+  std::array<float, kMaxRotationChannels> signs{};
+  uint64_t state = 0;
+  for (float& sign : signs) {
+    state += 0x9E3779B97F4A7C15u;
+    uint64_t x = state;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    sign = ((x ^ (x >> 31)) >> 63) != 0 ? -1.0f : 1.0f;
+  }
+  return signs;
+}();
+
 namespace {
 
 void Butterflies(float* x, int n) {

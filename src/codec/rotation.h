@@ -21,19 +21,8 @@ namespace turboquant {
 
 inline constexpr int kMaxRotationChannels = 512;
 
-// +1 or -1 of channel c of a head: the top bit of the c-th number of SplitMix64 seeded with 0.
-inline constexpr std::array<float, kMaxRotationChannels> kRotationSigns = [] {
-  std::array<float, kMaxRotationChannels> signs{};
-  uint64_t state = 0;
-  for (float& sign : signs) {
-    state += 0x9E3779B97F4A7C15u;
-    uint64_t x = state;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    sign = ((x ^ (x >> 31)) >> 63) != 0 ? -1.0f : 1.0f;
-  }
-  return signs;
-}();
+// +1 or -1 of channel c of a head: the top bit of the (c+1)-th number of SplitMix64 seeded with 0.
+extern const std::array<float, kMaxRotationChannels> kRotationSigns;
 
 // Channels that are rotated together. head_dim: a positive multiple of 16.
 constexpr int RotationSize(int head_dim) { return head_dim & -head_dim; }

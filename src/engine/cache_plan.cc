@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace turboquant {
@@ -71,13 +72,13 @@ Status ApplyOverrides(const CachePlanOptions& options, std::vector<KvCacheSpec>*
 }
 
 Status CheckScales(const std::vector<KvCacheSpec>& layers, const CachePlanOptions& options) {
-  if (!options.static_scales.empty()) return {};
+  if (options.calibration != nullptr) return {};
   for (const KvCacheSpec& spec : layers) {
     for (const KvSideSpec& side : {spec.k, spec.v}) {
       if (!IsStatic(side.granularity)) continue;
       return Fail(ErrorCode::kInvalidArgument,
-                  "{} scales come from a calibration table, and none was given: per_token_head and "
-                  "per_group:N need none",
+                  "{} scales come from a calibration table, and none was given (--kv-scales FILE; "
+                  "eval also --calibration-text FILE): per_token_head and per_group:N need none",
                   Name(side.granularity));
     }
   }
@@ -268,6 +269,22 @@ Status SizePool(const ModelConfig& model, const CachePlanOptions& options, uint6
   return {};
 }
 
+void AddStaticScales(const CachePlanOptions& options, CachePlan* plan) {
+  if (options.calibration == nullptr) return;
+  const CalibrationTable& table = *options.calibration;
+  CHECK_EQ(table.layers.size(), plan->config.layers.size());
+  size_t num_layers = 0, num_scales = 0;
+  for (size_t i = 0; i < table.layers.size(); ++i) {
+    const KvStaticScales& scales = plan->config.static_scales.emplace_back(
+        StaticScales(table.layers[i], plan->config.layers[i]));
+    num_layers += scales.k.empty() && scales.v.empty() ? 0 : 1;
+    num_scales += scales.k.size() + scales.v.size();
+  }
+  plan->notes.push_back(
+      fmt::format("calibration table ({}, {} tokens): {} static scales in {} of {} layers",
+                  table.clip_rule, table.num_tokens, num_scales, num_layers, table.layers.size()));
+}
+
 }  // namespace
 
 int64_t CachePlan::PoolTokens() const {
@@ -280,7 +297,7 @@ Result<CachePlan> PlanCache(const ModelConfig& model, const CachePlanOptions& op
   CachePlan plan;
   plan.max_num_seqs = options.max_num_seqs;
   TQ_ASSIGN_OR_RETURN(plan.config.layers, LayerSpecs(model, options, &plan.notes));
-  plan.config.static_scales = options.static_scales;
+  AddStaticScales(options, &plan);
   plan.config.max_num_seqs = options.max_num_seqs;
   plan.config.num_sink_tokens = options.num_sink_tokens;
   TQ_ASSIGN_OR_RETURN(const uint64_t budget, CacheBudget(options, memory));

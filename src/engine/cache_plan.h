@@ -6,12 +6,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "cache/kv_cache_manager.h"
+#include "calibration/calibration_table.h"
 #include "model/model.h"
 
 namespace turboquant {
@@ -22,8 +24,8 @@ struct CachePlanOptions {
   std::string kv_scale_granularity = {};   // empty = the format's default
   std::string kv_transform = {};           // empty = the format's default
   std::string kv_cache_dtype_layers = {};  // overrides: "0-3:f16,28-29:int8/int4"; later ones win
-  std::vector<KvStaticScales> static_scales =
-      {};  // one per layer where a static granularity is used
+  // Where static scales come from; made for this model (the caller has checked).
+  std::shared_ptr<const CalibrationTable> calibration = {};
   int block_size = 64;
   int num_sink_tokens = 4;
   int max_num_seqs = 1;

@@ -5,9 +5,9 @@
 #include <span>
 
 #include "base/check.h"
-#include "calibration/abs_max.h"
 #include "engine/host.h"
 #include "engine/model_runner.h"
+#include "eval/observation.h"
 #include "model/tokenizer.h"
 
 namespace turboquant {
@@ -55,7 +55,6 @@ Result<CachePlan> PlanCandidate(const Model& model, const EvaluationCandidate& c
   cache.kv_transform = candidate.kv_transform;
   cache.max_num_seqs = 1;
   cache.max_model_len = options.context;
-  cache.static_scales.assign(static_cast<size_t>(model.config().num_layers), {});
   TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
   return PlanCache(model.config(), cache, {usable, model.weight_bytes()});
 }
@@ -89,41 +88,16 @@ bool NeedsStaticScales(const CachePlan& plan) {
   });
 }
 
-// Absolute maxima of K and V over the calibration tokens, by the reference cache.
-Result<KvRangeObserver> ObserveRanges(Lane* reference, std::span<const int32_t> calibration,
-                                      const EvaluationOptions& options) {
-  KvRangeObserver observer = MakeRangeObserver(reference->plan.config.layers);
-  reference->Restart();
-  reference->runner->attention().set_observer(&observer);
-  for (size_t at = 0; at < calibration.size() && !Stopped(options); at += kChunkTokens) {
-    reference->Feed(
-        calibration.subspan(at, std::min<size_t>(kChunkTokens, calibration.size() - at)),
-        StepInput::Logits::kNone);
-  }
-  reference->runner->attention().set_observer(nullptr);
-  if (Stopped(options)) {
-    return Fail(ErrorCode::kInterrupted, "eval: interrupted while observing ranges");
-  }
-  return observer;
-}
-
-// Gives the plans that need static scales those of the calibration text.
-Status FillStaticScales(Lane* reference, std::span<const int32_t> calibration,
-                        const EvaluationOptions& options, std::vector<CachePlan>* plans) {
-  if (std::ranges::none_of(*plans, NeedsStaticScales)) return {};
-  if (calibration.empty()) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "eval: a static scale granularity needs a text to take its scales from "
-                "(--calibration-text FILE)");
-  }
-  TQ_ASSIGN_OR_RETURN(const KvRangeObserver ranges, ObserveRanges(reference, calibration, options));
-  for (CachePlan& plan : *plans) {
-    for (size_t layer = 0; layer < ranges.layers.size(); ++layer) {
-      plan.config.static_scales[layer] =
-          AbsMaxScales(ranges.layers[layer], plan.config.layers[layer]);
-    }
-  }
-  return {};
+// The table of the calibration text, or the one that was given.
+Result<std::shared_ptr<const CalibrationTable>> Calibrate(const std::shared_ptr<const Model>& model,
+                                                          const std::vector<int32_t>& calibration,
+                                                          const EvaluationOptions& options) {
+  if (calibration.empty()) return options.cache.calibration;
+  TQ_ASSIGN_OR_RETURN(const auto statistics, ObserveModel(model, {calibration},
+                                                          {options.num_threads, options.isa,
+                                                           options.stop, /*progress=*/{}}));
+  return std::make_shared<const CalibrationTable>(
+      MakeCalibrationTable(*statistics, options.clip_rule));
 }
 
 // One chunk through every lane; scores the candidates' logits against the reference's.
@@ -250,14 +224,15 @@ Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> mode
                                                const std::vector<int32_t>& calibration,
                                                const EvaluationOptions& options) {
   TQ_RETURN_IF_ERROR(CheckOptions(options));
+  EvaluationOptions calibrated = options;
+  TQ_ASSIGN_OR_RETURN(calibrated.cache.calibration, Calibrate(model, calibration, options));
   std::vector<CachePlan> plans;
   for (const EvaluationCandidate& candidate : options.candidates) {
-    TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCandidate(*model, candidate, options));
+    TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCandidate(*model, candidate, calibrated));
     plans.push_back(std::move(plan));
   }
   TQ_ASSIGN_OR_RETURN(CachePlan reference_plan, PlanReference(*model, options));
   TQ_ASSIGN_OR_RETURN(Lane reference, MakeLane(model, std::move(reference_plan), options));
-  TQ_RETURN_IF_ERROR(FillStaticScales(&reference, calibration, options, &plans));
   std::vector<Lane> lanes;
   for (CachePlan& plan : plans) {
     TQ_ASSIGN_OR_RETURN(Lane lane, MakeLane(model, std::move(plan), options));
@@ -268,8 +243,9 @@ Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> mode
   for (Lane& lane : lanes) {
     results.push_back(Finish(lane, options));
     if (NeedsStaticScales(lane.plan)) {
-      results.back().calibration = fmt::format(
-          "absolute maximum over {} tokens of the calibration text", calibration.size());
+      const CalibrationTable& table = *calibrated.cache.calibration;
+      results.back().calibration =
+          fmt::format("{} over {} tokens", table.clip_rule, table.num_tokens);
     }
   }
   return results;

@@ -30,6 +30,7 @@ struct EvaluationOptions {
   int context = 2048;      // tokens of a window
   // Positions before this are computed but not scored: little of their past is quantized.
   int first_scored = 512;
+  ClipRule clip_rule;  // of static scales from the calibration text
   int num_threads = 1;
   std::string isa;
   const std::atomic<bool>* stop = nullptr;
@@ -57,9 +58,9 @@ struct EvaluationResult {
 Result<std::vector<std::vector<int32_t>>> MakeWindows(const Model& model, const std::string& text,
                                                       int num_windows, int context);
 
-// Runs every window through the reference and all candidates. `calibration`: text for static
-// granularities (absolute maximum over one window); an error where a candidate needs it and it is
-// empty. kInterrupted on stop.
+// Runs every window through the reference and all candidates. `calibration`: text that static
+// granularities take their scales from; where it is empty they come from options.cache.calibration,
+// and without that a candidate that needs them is an error. kInterrupted on stop.
 Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> model,
                                                const std::vector<std::vector<int32_t>>& windows,
                                                const std::vector<int32_t>& calibration,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -17,11 +18,22 @@ constexpr CpuFeatures kNone = {};
 constexpr CpuFeatures kAvx2Only = {.avx2 = true};
 constexpr CpuFeatures kEverything = {.avx2 = true, .avx512 = true, .avx512_bf16 = true};
 
-// Sets TURBOQUANT_ISA for one test.
+// Sets TURBOQUANT_ISA, or with nullptr removes it, for one test.
 class ScopedIsaVariable {
  public:
-  explicit ScopedIsaVariable(const char* value) { setenv("TURBOQUANT_ISA", value, 1); }
-  ~ScopedIsaVariable() { unsetenv("TURBOQUANT_ISA"); }
+  explicit ScopedIsaVariable(const char* value) {
+    if (const char* present = getenv("TURBOQUANT_ISA"); present != nullptr) before_ = present;
+    Set(value);
+  }
+  ~ScopedIsaVariable() { Set(before_ ? before_->c_str() : nullptr); }
+  ScopedIsaVariable(const ScopedIsaVariable&) = delete;
+  ScopedIsaVariable& operator=(const ScopedIsaVariable&) = delete;
+
+ private:
+  static void Set(const char* value) {
+    value == nullptr ? unsetenv("TURBOQUANT_ISA") : setenv("TURBOQUANT_ISA", value, 1);
+  }
+  std::optional<std::string> before_;
 };
 
 TEST(KernelRows, NamesAreUniqueAndTheIsaIsWhatTheFeaturesSay) {
@@ -79,6 +91,7 @@ TEST(KernelTable, PreparesQueriesInTheFolderOfQk) {
 
 TEST(SelectKernels, FlagThenEnvironmentThenBest) {
   const Isa best = BestIsa(DetectCpuFeatures());
+  const ScopedIsaVariable unset(nullptr);  // the suite may run under a forced one
   EXPECT_EQ(SelectKernels("")->isa, best);
   EXPECT_EQ(SelectKernels("scalar")->isa, Isa::kScalar);
   const ScopedIsaVariable variable("scalar");

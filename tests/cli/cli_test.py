@@ -109,6 +109,48 @@ class Errors(unittest.TestCase):
         self.assert_error(run("run", "--config", "/no/such.toml", "-p", "x"), "/no/such.toml", status=(2,))
 
 
+class Calibration(unittest.TestCase):
+    def calibrate(self, folder, *args):
+        scales = os.path.join(folder, "scales.json")
+        return scales, run("calibrate", "-m", MODEL, "--max-tokens", "300", "-o", scales, *args)
+
+    def test_the_table_serves_the_model_it_was_made_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            scales, result = self.calibrate(folder, "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            document = json.loads(result.stdout)
+            self.assertEqual((document["num_tokens"], document["clip_rule"]), (300, "max"))
+            flags = ["--kv-scales", scales, "--kv-scale-granularity", "per_head"]
+            answer = run("run", "-m", MODEL, "-p", "The sea", "-n", "3", *flags, "--json")
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            self.assertEqual(json.loads(answer.stdout)["kv"]["bits_per_value"], 8.0)
+            with open(scales, encoding="utf-8") as file:
+                table = json.load(file)
+            table["model"]["tensor_hash"] = "0" * 32
+            with open(scales, "w", encoding="utf-8") as file:
+                json.dump(table, file)
+            refused = run("run", "-m", MODEL, "-p", "x", *flags)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("another model", refused.stderr)
+
+    def test_errors_leave_no_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            prompts = os.path.join(folder, "prompts.jsonl")
+            with open(prompts, "w", encoding="utf-8") as file:
+                file.write('{"prompt": "ok"}\n{"nothing": 1}\n')
+            for args, word in ((["--prompts", prompts], "prompts.jsonl:2"), (["--clip", "p99"], "clip rule"),
+                               (["--text", "/no/such/file"], "/no/such/file")):
+                scales, result = self.calibrate(folder, *args)
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+                self.assertIn(word, result.stderr)
+                self.assertFalse(os.path.exists(scales))
+
+    def test_static_scales_need_a_table(self):
+        result = run("run", "-m", MODEL, "-p", "x", "--kv-scale-granularity", "per_head")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--kv-scales", result.stderr)
+
+
 class Gate(unittest.TestCase):
     def evaluate(self, *args):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:

@@ -1,0 +1,36 @@
+#include "base/hash.h"
+
+#include <fmt/core.h>
+#include <xxhash.h>
+
+namespace turboquant {
+
+struct Hasher::State {
+  XXH3_state_t* xxh = XXH3_createState();
+  ~State() { XXH3_freeState(xxh); }
+};
+
+Hasher::Hasher() : state_(std::make_unique<State>()) { XXH3_128bits_reset(state_->xxh); }
+Hasher::~Hasher() = default;
+
+void Hasher::Add(std::span<const uint8_t> bytes) {
+  AddNumber(bytes.size());
+  XXH3_128bits_update(state_->xxh, bytes.data(), bytes.size());
+}
+
+void Hasher::Add(std::string_view text) {
+  Add(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
+}
+
+void Hasher::AddNumber(uint64_t number) {
+  uint8_t bytes[8];
+  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<uint8_t>(number >> (8 * i));
+  XXH3_128bits_update(state_->xxh, bytes, sizeof(bytes));
+}
+
+std::string Hasher::Hex() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_->xxh);
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+}  // namespace turboquant

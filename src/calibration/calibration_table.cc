@@ -1,0 +1,328 @@
+#include "calibration/calibration_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/check.h"
+#include "base/hash.h"
+
+namespace turboquant {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "turboquant-calibration";
+constexpr int kVersion = 1;
+
+float LargestCode(KvCacheDtype dtype) {
+  switch (dtype) {
+    case KvCacheDtype::kInt8:
+      return 127;
+    case KvCacheDtype::kInt4:
+      return 7;
+    case KvCacheDtype::kFp8E4m3:
+      return 448;
+    case KvCacheDtype::kFp8E5m2:
+      return 57344;
+    case KvCacheDtype::kInt4Asym:  // has no static scales
+    case KvCacheDtype::kF32:
+    case KvCacheDtype::kF16:
+    case KvCacheDtype::kBf16:
+      return 1;
+  }
+  return 1;
+}
+
+float OneIfZero(float range) { return range > 0 ? range : 1.0f; }
+
+CalibratedSide MakeSide(const KvStatistics& statistics, int layer, KvSide side,
+                        const ClipRule& rule) {
+  CalibratedSide made;
+  for (int i = 0; i < statistics.num_kv_heads(layer); ++i) {
+    const HeadStatistics& head = statistics.Head(layer, i, side);
+    made.ranges.push_back(OneIfZero(ClipRange(rule, head.magnitudes, head.max)));
+    made.rotated_ranges.push_back(
+        OneIfZero(ClipRange(rule, head.rotated_magnitudes, head.rotated_max)));
+    for (const float max : head.channel_max) made.channel_ranges.push_back(OneIfZero(max));
+  }
+  return made;
+}
+
+Json SideToJson(const CalibratedSide& side) {
+  return {{"ranges", side.ranges},
+          {"rotated_ranges", side.rotated_ranges},
+          {"channel_ranges", side.channel_ranges}};
+}
+
+std::string Digest(const Json& layers) {
+  Hasher hasher;
+  hasher.Add(layers.dump());
+  return hasher.Hex();
+}
+
+// Reads one file; every failure names the path and the place inside.
+class Reader {
+ public:
+  Reader(const Json& document, const std::string& path) : document_(document), path_(path) {}
+  Result<CalibrationTable> Read() const;
+
+ private:
+  template <typename... Args>
+  std::unexpected<Error> Bad(fmt::format_string<Args...> format, Args&&... args) const {
+    return Fail(ErrorCode::kInvalidArgument, "{}: {}", path_,
+                fmt::format(format, std::forward<Args>(args)...));
+  }
+  Status ReadHeader(CalibrationTable* table) const;
+  Status ReadModel(const Json& model, ModelFingerprint* fingerprint) const;
+  Result<std::vector<float>> ReadRanges(const Json& side, const char* key, size_t count,
+                                        const std::string& place) const;
+  Result<CalibratedSide> ReadSide(const Json& layer, const char* key, const ModelFingerprint& model,
+                                  size_t index) const;
+
+  const Json& document_;
+  const std::string& path_;
+};
+
+Status Reader::ReadModel(const Json& model, ModelFingerprint* fingerprint) const {
+  const auto text = [&](const char* key, std::string* value) {
+    const bool ok = model.contains(key) && model[key].is_string();
+    if (ok) *value = model[key].get<std::string>();
+    return ok;
+  };
+  const auto count = [&](const char* key, int most, int* value) {
+    const bool ok = model.contains(key) && model[key].is_number_unsigned() &&
+                    model[key].get<uint64_t>() >= 1 &&
+                    model[key].get<uint64_t>() <= static_cast<uint64_t>(most);
+    if (ok) *value = model[key].get<int>();
+    return ok;
+  };
+  const bool ok = text("architecture", &fingerprint->architecture) &&
+                  text("tensor_hash", &fingerprint->tensor_hash) &&
+                  text("tokenizer_hash", &fingerprint->tokenizer_hash) &&
+                  count("num_layers", 1 << 16, &fingerprint->num_layers) &&
+                  count("num_kv_heads", 1 << 16, &fingerprint->num_kv_heads) &&
+                  count("head_dim", 512, &fingerprint->head_dim);
+  if (!ok) return Bad("the description of the model is incomplete");
+  return {};
+}
+
+Status Reader::ReadHeader(CalibrationTable* table) const {
+  if (!document_.is_object() || document_.value("format", Json()) != kFormat) {
+    return Bad("not a calibration table (no \"format\": \"{}\")", kFormat);
+  }
+  if (document_.value("version", Json()) != kVersion) {
+    return Bad("version {} of the file format; this program reads version {}",
+               document_.value("version", Json()).dump(), kVersion);
+  }
+  for (const char* key : {"model", "recipe"}) {
+    if (!document_.contains(key) || !document_[key].is_object()) return Bad("no \"{}\"", key);
+  }
+  TQ_RETURN_IF_ERROR(ReadModel(document_["model"], &table->model));
+  const Json& recipe = document_["recipe"];
+  if (!recipe.contains("clip_rule") || !recipe["clip_rule"].is_string() ||
+      !recipe.contains("num_tokens") || !recipe["num_tokens"].is_number_unsigned() ||
+      !recipe.contains("texts") || !recipe["texts"].is_array()) {
+    return Bad("the recipe is incomplete");
+  }
+  table->clip_rule = recipe["clip_rule"].get<std::string>();
+  table->num_tokens = recipe["num_tokens"].get<int64_t>();
+  for (const Json& text : recipe["texts"]) {
+    if (!text.is_string()) return Bad("the recipe's texts are not all strings");
+    table->texts.push_back(text.get<std::string>());
+  }
+  return {};
+}
+
+Result<std::vector<float>> Reader::ReadRanges(const Json& side, const char* key, size_t count,
+                                              const std::string& place) const {
+  if (!side.contains(key) || !side[key].is_array()) return Bad("{}: no {}", place, key);
+  if (side[key].size() != count) {
+    return Bad("{}: {} {}, the model has {}", place, side[key].size(), key, count);
+  }
+  std::vector<float> ranges;
+  for (size_t i = 0; i < count; ++i) {
+    const Json& number = side[key][i];
+    const double value = number.is_number() ? number.get<double>() : 0;
+    // So that the scale of every format, and its inverse, is a normal number.
+    if (!(value >= 0x1p-100 && value <= 0x1p100)) {
+      return Bad("{}: {}[{}] is {}: want a number above 0 (2^-100 to 2^100)", place, key, i,
+                 number.dump());
+    }
+    ranges.push_back(static_cast<float>(value));
+  }
+  return ranges;
+}
+
+Result<CalibratedSide> Reader::ReadSide(const Json& layer, const char* key,
+                                        const ModelFingerprint& model, size_t index) const {
+  const std::string place = fmt::format("layer {}, {}", index, key);
+  if (!layer.is_object() || !layer.contains(key) || !layer[key].is_object()) {
+    return Bad("{}: missing", place);
+  }
+  const auto heads = static_cast<size_t>(model.num_kv_heads);
+  const auto channels = heads * static_cast<size_t>(model.head_dim);
+  CalibratedSide side;
+  TQ_ASSIGN_OR_RETURN(side.ranges, ReadRanges(layer[key], "ranges", heads, place));
+  TQ_ASSIGN_OR_RETURN(side.rotated_ranges, ReadRanges(layer[key], "rotated_ranges", heads, place));
+  TQ_ASSIGN_OR_RETURN(side.channel_ranges,
+                      ReadRanges(layer[key], "channel_ranges", channels, place));
+  return side;
+}
+
+Result<CalibrationTable> Reader::Read() const {
+  CalibrationTable table;
+  TQ_RETURN_IF_ERROR(ReadHeader(&table));
+  if (!document_.contains("layers") || !document_["layers"].is_array()) return Bad("no layers");
+  const Json& layers = document_["layers"];
+  if (layers.size() != static_cast<size_t>(table.model.num_layers)) {
+    return Bad("{} layers, the model has {}", layers.size(), table.model.num_layers);
+  }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    CalibratedLayer layer;
+    TQ_ASSIGN_OR_RETURN(layer.k, ReadSide(layers[i], "k", table.model, i));
+    TQ_ASSIGN_OR_RETURN(layer.v, ReadSide(layers[i], "v", table.model, i));
+    table.layers.push_back(std::move(layer));
+  }
+  if (document_.value("digest", Json()) != Digest(layers)) {
+    return Bad("the ranges do not match the digest: the file was changed after it was written");
+  }
+  return table;
+}
+
+void WarnOfHead(const HeadStatistics& head, float range, const std::string& place,
+                std::vector<std::string>* warnings) {
+  if (head.num_tokens == 0 || head.max == 0) {
+    warnings->push_back(place + ": nothing but zeros was seen");
+    return;
+  }
+  if (head.num_dropped > 0) {
+    warnings->push_back(
+        fmt::format("{}: {} tokens with NaN or infinities were left out", place, head.num_dropped));
+  }
+  std::vector<float> sorted = head.channel_max;
+  std::ranges::sort(sorted);
+  const float middle = sorted[sorted.size() / 2];
+  const auto largest =
+      static_cast<size_t>(std::ranges::max_element(head.channel_max) - head.channel_max.begin());
+  if (sorted.back() > 8 * middle) {
+    warnings->push_back(fmt::format("{}: channel {} reaches {:.3g}, {:.0f} times the middle one",
+                                    place, largest, sorted.back(), sorted.back() / middle));
+  }
+  if (const double share = ClippedShare(head.magnitudes, range); share > 5e-4) {
+    warnings->push_back(fmt::format("{}: {:.2g} of the values are clipped", place, share));
+  }
+}
+
+}  // namespace
+
+Status CalibrationTable::CheckModel(const ModelFingerprint& other) const {
+  const auto differs = [](const char* what, const auto& made_for, const auto& is) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "the calibration table was made for another model: {} {}, this one has {}", what,
+                made_for, is);
+  };
+  if (model.architecture != other.architecture)
+    return differs("architecture", model.architecture, other.architecture);
+  if (model.num_layers != other.num_layers)
+    return differs("layers", model.num_layers, other.num_layers);
+  if (model.num_kv_heads != other.num_kv_heads)
+    return differs("KV heads", model.num_kv_heads, other.num_kv_heads);
+  if (model.head_dim != other.head_dim) return differs("head size", model.head_dim, other.head_dim);
+  if (model.tensor_hash != other.tensor_hash)
+    return differs("weights", model.tensor_hash, other.tensor_hash);
+  if (model.tokenizer_hash != other.tokenizer_hash)
+    return differs("tokenizer", model.tokenizer_hash, other.tokenizer_hash);
+  return {};
+}
+
+CalibrationTable MakeCalibrationTable(const KvStatistics& statistics, const ClipRule& rule) {
+  CalibrationTable table;
+  table.clip_rule = rule.ToString();
+  for (int layer = 0; layer < statistics.num_layers(); ++layer) {
+    table.layers.push_back({.k = MakeSide(statistics, layer, KvSide::kKey, rule),
+                            .v = MakeSide(statistics, layer, KvSide::kValue, rule)});
+  }
+  if (statistics.num_layers() > 0) {
+    table.num_tokens = statistics.Head(0, 0, KvSide::kKey).num_tokens;
+  }
+  return table;
+}
+
+std::string ToJson(const CalibrationTable& table) {
+  Json layers = Json::array();
+  for (const CalibratedLayer& layer : table.layers) {
+    layers.push_back({{"k", SideToJson(layer.k)}, {"v", SideToJson(layer.v)}});
+  }
+  const ModelFingerprint& model = table.model;
+  const std::string digest = Digest(layers);
+  const Json document = {
+      {"format", kFormat},
+      {"version", kVersion},
+      {"model",
+       {{"architecture", model.architecture},
+        {"num_layers", model.num_layers},
+        {"num_kv_heads", model.num_kv_heads},
+        {"head_dim", model.head_dim},
+        {"tensor_hash", model.tensor_hash},
+        {"tokenizer_hash", model.tokenizer_hash}}},
+      {"recipe",
+       {{"clip_rule", table.clip_rule}, {"num_tokens", table.num_tokens}, {"texts", table.texts}}},
+      {"digest", digest},
+      {"layers", std::move(layers)}};
+  return document.dump(1) + "\n";
+}
+
+Result<CalibrationTable> ParseCalibrationTable(const std::string& json, const std::string& path) {
+  const Json document = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (document.is_discarded()) {
+    return Fail(ErrorCode::kInvalidArgument, "{}: not a calibration table (no JSON)", path);
+  }
+  return Reader(document, path).Read();
+}
+
+KvStaticScales StaticScales(const CalibratedLayer& layer, const KvCacheSpec& spec) {
+  const auto side_scales = [](const CalibratedSide& calibrated, const KvSideSpec& side) {
+    std::vector<float> ranges;
+    switch (side.granularity) {
+      case ScaleGranularity::kPerTensor:
+      case ScaleGranularity::kPerHead:
+        ranges =
+            side.transform == KvTransform::kRotated ? calibrated.rotated_ranges : calibrated.ranges;
+        if (side.granularity == ScaleGranularity::kPerTensor) {
+          ranges = {*std::ranges::max_element(ranges)};
+        }
+        break;
+      case ScaleGranularity::kPerChannel:
+        ranges = calibrated.channel_ranges;
+        break;
+      case ScaleGranularity::kNone:
+      case ScaleGranularity::kPerTokenHead:
+      case ScaleGranularity::kPerGroup:
+        break;
+    }
+    for (float& range : ranges) range /= LargestCode(side.dtype);
+    return ranges;
+  };
+  return {.k = side_scales(layer.k, spec.k), .v = side_scales(layer.v, spec.v)};
+}
+
+std::vector<std::string> CalibrationWarnings(const KvStatistics& statistics,
+                                             const CalibrationTable& table) {
+  std::vector<std::string> warnings;
+  for (int layer = 0; layer < statistics.num_layers(); ++layer) {
+    for (int head = 0; head < statistics.num_kv_heads(layer); ++head) {
+      for (const KvSide side : {KvSide::kKey, KvSide::kValue}) {
+        const bool key = side == KvSide::kKey;
+        const CalibratedLayer& calibrated = table.layers[static_cast<size_t>(layer)];
+        WarnOfHead(statistics.Head(layer, head, side),
+                   (key ? calibrated.k : calibrated.v).ranges[static_cast<size_t>(head)],
+                   fmt::format("layer {}, {} head {}", layer, key ? "K" : "V", head), &warnings);
+      }
+    }
+  }
+  return warnings;
+}
+
+}  // namespace turboquant
