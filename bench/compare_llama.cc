@@ -1,7 +1,8 @@
-// Prefill and decode of one sequence: our engine beside libllama, in one process, on one file, turn
-// by turn, so that a change of the machine's load meets all of them alike.
+// Prefill and decode at depth, of one sequence or a batch of them: our engine beside libllama, in
+// one process, on one file, turn by turn, so that a change of the machine's load meets all alike.
 //   compare_llama -m model.gguf -t 2 --depths 0,4096,8192 --ours int8,f16 --llama f16,q8_0 --csv
 //   out.csv
+// Every sequence of a batch has a context of its own; tokens per second are those of all together.
 // Sampling is outside the clock on both sides; libllama runs with flash attention and a thread pool
 // that lives as long as ours. Every figure is tokens per second: median of the turns, slowest and
 // fastest.
@@ -35,6 +36,7 @@ struct Settings {
   std::vector<std::string> llama = {"f16", "q8_0"};
   int prefill_tokens = 512;
   int decode_tokens = 8;  // per turn
+  int batch = 1;          // sequences that decode together
   int turns = 9;
   bool cpu_time = false;
   std::string csv;
@@ -57,14 +59,15 @@ double Now(const Settings& settings) {
          settings.num_threads;
 }
 
-// One engine with one cache format. The sequence that Grow extends is what Decode starts from.
+// One engine with one cache format. The sequences that Grow extends are what a turn starts from.
 class Contender {
  public:
   explicit Contender(std::string name) : name_(std::move(name)) {}
   virtual ~Contender() = default;
-  virtual void Grow(int depth) = 0;     // brings the sequence to `depth` tokens
-  virtual void Decode(int count) = 0;   // `count` steps from there, forgotten afterwards
-  virtual void Prefill(int count) = 0;  // a sequence of its own, forgotten afterwards
+  virtual void Grow(int depth) = 0;    // brings the sequences to `depth` tokens
+  virtual void Decode(int count) = 0;  // `count` steps of all of them, forgotten afterwards
+  virtual void Prefill(
+      int count) = 0;  // `count` more tokens of the first one, forgotten afterwards
   const std::string& name() const { return name_; }
 
  private:
@@ -86,30 +89,44 @@ class Ours final : public Contender {
     spec.head_dim = config.head_dim;
     ModelRunnerOptions options;
     options.cache.layers.assign(static_cast<size_t>(config.num_layers), spec);
-    options.cache.num_blocks = 2 * (max_context / spec.block_size + 1);
-    options.cache.max_num_seqs = 2;
+    options.cache.num_blocks = (settings.batch + 1) * (max_context / spec.block_size + 2);
+    options.cache.max_num_seqs = 2 * settings.batch;
     options.num_threads = settings.num_threads;
     options.max_batch_tokens = kBatchTokens;
     options.max_context = max_context;
     auto runner = ModelRunner::Create(std::move(model), std::move(options));
     CHECK(runner.has_value());
     runner_ = *std::move(runner);
-    base_ = runner_->cache().AddSequence().value();
+    for (int i = 0; i < settings.batch; ++i) {
+      bases_.push_back(runner_->cache().AddSequence().value());
+    }
   }
 
-  void Grow(int depth) override { Feed(base_, depth, StepInput::Logits::kNone); }
+  void Grow(int depth) override {
+    for (const SequenceId base : bases_) Feed(base, depth, StepInput::Logits::kNone);
+  }
 
   void Decode(int count) override {
-    const SequenceId sequence = runner_->cache().Fork(base_).value();
-    for (int i = 0; i < count; ++i)
-      Feed(sequence, runner_->cache().NumTokens(sequence) + 1, StepInput::Logits::kLast);
-    runner_->cache().Free(sequence);
+    std::vector<SequenceId> forks;
+    for (const SequenceId base : bases_) forks.push_back(runner_->cache().Fork(base).value());
+    std::vector<StepInput> inputs(forks.size());
+    for (int i = 0; i < count; ++i) {
+      const int32_t token = TokenAt(runner_->cache().NumTokens(forks.front()));
+      for (size_t f = 0; f < forks.size(); ++f) {
+        CHECK(runner_->cache().AllocateSlots(forks[f], 1));
+        inputs[f] = {.sequence = forks[f],
+                     .tokens = std::span(&token, 1),
+                     .logits = StepInput::Logits::kLast};
+      }
+      runner_->Execute(inputs);
+    }
+    for (const SequenceId fork : forks) runner_->cache().Free(fork);
   }
 
   void Prefill(int count) override {
-    const SequenceId sequence = runner_->cache().AddSequence().value();
-    Feed(sequence, count, StepInput::Logits::kLast);
-    runner_->cache().Free(sequence);
+    const SequenceId fork = runner_->cache().Fork(bases_.front()).value();
+    Feed(fork, runner_->cache().NumTokens(fork) + count, StepInput::Logits::kLast);
+    runner_->cache().Free(fork);
   }
 
  private:
@@ -125,18 +142,25 @@ class Ours final : public Contender {
   }
 
   std::unique_ptr<ModelRunner> runner_;
-  SequenceId base_;
+  std::vector<SequenceId> bases_;
   std::vector<int32_t> tokens_;
 };
+
+ggml_type TypeOf(const std::string& format) {
+  if (format == "f16") return GGML_TYPE_F16;
+  return format == "q8_0" ? GGML_TYPE_Q8_0 : GGML_TYPE_Q4_0;
+}
 
 class Llama final : public Contender {
  public:
   Llama(llama_model* model, ggml_type type, const Settings& settings, int max_context)
-      : Contender(std::string("llama.cpp ") + ggml_type_name(type)) {
+      : Contender(std::string("llama.cpp ") + ggml_type_name(type)),
+        num_sequences_(settings.batch) {
     llama_context_params params = llama_context_default_params();
-    params.n_ctx = static_cast<uint32_t>(max_context);
+    params.n_ctx = static_cast<uint32_t>(max_context * num_sequences_);
     params.n_batch = params.n_ubatch = kBatchTokens;
-    params.n_seq_max = 1;
+    params.n_seq_max = static_cast<uint32_t>(num_sequences_);
+    params.kv_unified = false;  // every sequence attends to its own tokens only
     params.n_threads = params.n_threads_batch = settings.num_threads;
     params.type_k = params.type_v = type;
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
@@ -156,35 +180,53 @@ class Llama final : public Contender {
   }
 
   void Grow(int depth) override {
-    for (; depth_ < depth; depth_ += batch_.n_tokens)
-      Feed(depth_, std::min(kBatchTokens, depth - depth_), /*logits=*/false);
+    for (int sequence = 0; sequence < num_sequences_; ++sequence) {
+      for (int at = depth_; at < depth; at += batch_.n_tokens) {
+        Feed(sequence, at, std::min(kBatchTokens, depth - at), /*logits=*/false);
+      }
+    }
+    depth_ = std::max(depth, depth_);
   }
 
   void Decode(int count) override {
-    for (int i = 0; i < count; ++i) Feed(depth_ + i, 1, /*logits=*/true);
-    CHECK(llama_memory_seq_rm(llama_get_memory(context_), 0, depth_, -1));
+    for (int i = 0; i < count; ++i) {
+      batch_.n_tokens = 0;
+      for (int sequence = 0; sequence < num_sequences_; ++sequence) {
+        Add(sequence, depth_ + i, /*logits=*/true);
+      }
+      Compute();
+    }
+    for (int sequence = 0; sequence < num_sequences_; ++sequence) Forget(sequence);
   }
 
   void Prefill(int count) override {
-    CHECK_EQ(depth_, 0);
-    Feed(0, count, /*logits=*/true);
-    CHECK(llama_memory_seq_rm(llama_get_memory(context_), 0, 0, -1));
+    Feed(0, depth_, count, /*logits=*/true);
+    Forget(0);
   }
 
  private:
-  void Feed(int start, int count, bool logits) {
-    batch_.n_tokens = count;
-    for (int i = 0; i < count; ++i) {
-      batch_.token[i] = TokenAt(start + i);
-      batch_.pos[i] = start + i;
-      batch_.n_seq_id[i] = 1;
-      batch_.seq_id[i][0] = 0;
-      batch_.logits[i] = logits && i == count - 1;
-    }
+  void Add(int sequence, int position, bool logits) {
+    const int i = batch_.n_tokens++;
+    batch_.token[i] = TokenAt(position);
+    batch_.pos[i] = position;
+    batch_.n_seq_id[i] = 1;
+    batch_.seq_id[i][0] = sequence;
+    batch_.logits[i] = logits;
+  }
+  void Feed(int sequence, int start, int count, bool logits) {
+    batch_.n_tokens = 0;
+    for (int i = 0; i < count; ++i) Add(sequence, start + i, logits && i == count - 1);
+    Compute();
+  }
+  void Compute() {
     CHECK_EQ(llama_decode(context_, batch_), 0);
     llama_synchronize(context_);
   }
+  void Forget(int sequence) {
+    CHECK(llama_memory_seq_rm(llama_get_memory(context_), sequence, depth_, -1));
+  }
 
+  const int num_sequences_;
   llama_context* context_;
   ggml_threadpool* pool_;
   llama_batch batch_;
@@ -192,7 +234,9 @@ class Llama final : public Contender {
 };
 
 struct Row {
-  std::string measure, contender;
+  std::string measure;
+  int depth;
+  std::string contender;
   double median, slowest, fastest;  // tokens per second
 };
 
@@ -215,28 +259,30 @@ class Comparison {
       contenders.push_back(std::make_unique<Ours>(*model, format, settings_, max_context));
     }
     for (const std::string& format : settings_.llama) {
-      contenders.push_back(std::make_unique<Llama>(
-          llama.get(), format == "f16" ? GGML_TYPE_F16 : GGML_TYPE_Q8_0, settings_, max_context));
-    }
-    if (settings_.prefill_tokens > 0) {
-      Measure(fmt::format("prefill {}", settings_.prefill_tokens), contenders,
-              settings_.prefill_tokens,
-              [&](Contender& contender) { contender.Prefill(settings_.prefill_tokens); });
+      contenders.push_back(
+          std::make_unique<Llama>(llama.get(), TypeOf(format), settings_, max_context));
     }
     for (const int depth : settings_.depths) {
       for (const auto& contender : contenders) {
         contender->Grow(depth);
         if (depth > 0) fmt::print(stderr, "{} has {} tokens\n", contender->name(), depth);
       }
-      Measure(fmt::format("decode at {}", depth), contenders, settings_.decode_tokens,
-              [&](Contender& contender) { contender.Decode(settings_.decode_tokens); });
+      if (settings_.prefill_tokens > 0) {
+        Measure(fmt::format("prefill {}", settings_.prefill_tokens), depth, contenders,
+                settings_.prefill_tokens,
+                [&](Contender& contender) { contender.Prefill(settings_.prefill_tokens); });
+      }
+      if (settings_.decode_tokens > 0) {
+        Measure("decode", depth, contenders, settings_.decode_tokens * settings_.batch,
+                [&](Contender& contender) { contender.Decode(settings_.decode_tokens); });
+      }
     }
     WriteCsv();
   }
 
  private:
   template <typename Turn>
-  void Measure(const std::string& measure,
+  void Measure(const std::string& measure, int depth,
                const std::vector<std::unique_ptr<Contender>>& contenders, int tokens, Turn turn) {
     std::vector<std::vector<double>> speeds(contenders.size());
     for (int i = -1; i < settings_.turns; ++i) {  // the first one warms up
@@ -250,11 +296,11 @@ class Comparison {
     }
     for (size_t c = 0; c < contenders.size(); ++c) {
       std::ranges::sort(speeds[c]);
-      rows_.push_back({measure, contenders[c]->name(), speeds[c][speeds[c].size() / 2],
+      rows_.push_back({measure, depth, contenders[c]->name(), speeds[c][speeds[c].size() / 2],
                        speeds[c].front(), speeds[c].back()});
       const Row& row = rows_.back();
-      fmt::print("{:16} {:22} {:9.2f} t/s  [{:.2f} .. {:.2f}]\n", row.measure, row.contender,
-                 row.median, row.slowest, row.fastest);
+      fmt::print("{:12} at {:6} x{:<3} {:22} {:9.2f} t/s  [{:.2f} .. {:.2f}]\n", row.measure,
+                 row.depth, settings_.batch, row.contender, row.median, row.slowest, row.fastest);
     }
     std::fflush(stdout);
   }
@@ -262,11 +308,12 @@ class Comparison {
   void WriteCsv() const {
     if (settings_.csv.empty()) return;
     std::string text =
-        "measure,contender,threads,clock,turns,median_tokens_per_s,slowest,fastest\n";
+        "measure,depth,batch,contender,threads,clock,turns,median_tokens_per_s,slowest,fastest\n";
     for (const Row& row : rows_) {
-      text += fmt::format("{},{},{},{},{},{:.3f},{:.3f},{:.3f}\n", row.measure, row.contender,
-                          settings_.num_threads, settings_.cpu_time ? "cpu" : "wall",
-                          settings_.turns, row.median, row.slowest, row.fastest);
+      text += fmt::format("{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f}\n", row.measure, row.depth,
+                          settings_.batch, row.contender, settings_.num_threads,
+                          settings_.cpu_time ? "cpu" : "wall", settings_.turns, row.median,
+                          row.slowest, row.fastest);
     }
     const Status status = WriteFileAtomically(settings_.csv, text);
     if (!status) throw CLI::RuntimeError(status.error().message, 1);
@@ -291,13 +338,16 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--llama", settings.llama, "libllama's cache formats")
       ->delimiter(',')
-      ->check(CLI::IsMember({"f16", "q8_0"}))
+      ->check(CLI::IsMember({"f16", "q8_0", "q4_0"}))
       ->capture_default_str();
   app.add_option("--prefill", settings.prefill_tokens, "Tokens of the prompt, 0 = none")
       ->check(CLI::Range(0, kBatchTokens))
       ->capture_default_str();
-  app.add_option("--decode", settings.decode_tokens, "Steps per turn")
-      ->check(CLI::Range(1, 512))
+  app.add_option("--decode", settings.decode_tokens, "Steps per turn, 0 = none")
+      ->check(CLI::Range(0, 512))
+      ->capture_default_str();
+  app.add_option("--batch", settings.batch, "Sequences that decode together, each at the depth")
+      ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app.add_option("--turns", settings.turns, "Measured turns of each")
       ->check(CLI::Range(1, 1000))

@@ -28,13 +28,14 @@ struct RunExtent {
   int first, end;
 };
 
-// Every row sees the whole run.
-void FillFullMask(int run_tokens, RunMask* mask) {
+// Every row sees the run's tokens from `first` on.
+void FillUniformMask(int first, int run_tokens, RunMask* mask) {
   mask->num_tiles = 0;
   for (int start = 0; start < run_tokens; start += kMaxTileTokens) {
     const auto tile = static_cast<size_t>(mask->num_tiles++);
     mask->num_tokens[tile] = std::min(kMaxTileTokens, run_tokens - start);
-    std::fill_n(mask->begin[tile], kMaxTileRows, 0);
+    std::fill_n(mask->begin[tile], kMaxTileRows,
+                std::clamp(first - start, 0, mask->num_tokens[tile]));
     std::fill_n(mask->end[tile], kMaxTileRows, mask->num_tokens[tile]);
   }
 }
@@ -50,16 +51,28 @@ class UnitWorker {
         view_(task.manager->View(layer_.index, chunk_.sequence)),
         scratch_(scratch),
         group_(layer_.shape.HeadsPerGroup()),
-        rows_per_head_(static_cast<size_t>(tile_.num_queries) * static_cast<size_t>(group_)),
+        members_(unit.num_members == 1
+                     ? std::span(&unit.tile, 1)
+                     : task.plan->members().subspan(static_cast<size_t>(unit.first_member),
+                                                    static_cast<size_t>(unit.num_members))),
+        rows_per_head_(RowsPerHead()),
         num_rows_(rows_per_head_ * static_cast<size_t>(unit.head_end - unit.head_begin)),
         head_dim_(static_cast<size_t>(layer_.shape.head_dim)) {
-    FillFullMask(block_size(), &full_mask_);
+    FillUniformMask(0, block_size(), &full_mask_);
   }
 
   void Run();
 
  private:
   int block_size() const { return layer_.coded.spec.block_size; }
+  const QueryTile& Tile(int index) const { return task_.plan->tiles()[static_cast<size_t>(index)]; }
+  size_t RowsPerHead() const {
+    size_t rows = 0;
+    for (const int member : members_) {
+      rows += static_cast<size_t>(Tile(member).num_queries) * static_cast<size_t>(group_);
+    }
+    return rows;
+  }
   // First position that the query sees.
   int FirstSeen(int query_position) const {
     const int window = layer_.shape.sliding_window;
@@ -68,6 +81,7 @@ class UnitWorker {
 
   const float* RotatedQueries(const float* rows, int num_rows) const;
   void PrepareQueries(const TileFormat& format);
+  uint8_t* PrepareQuery(const TileFormat& format, size_t row, int head, uint8_t* out);
   void PrepareCodedQueries();
   void FillMask(const RunExtent& extent, int run_tokens, RunMask* mask) const;
   const RunMask& MaskOfBlock(int block);
@@ -83,11 +97,12 @@ class UnitWorker {
   const AttendTask& task_;
   const LayerContext& layer_;
   const AttendUnit& unit_;
-  const QueryTile& tile_;
+  const QueryTile& tile_;  // the only one, or the first of the members: its blocks are theirs
   const SequenceChunk& chunk_;
   const PagedKvView view_;
   AttendScratch* const scratch_;
   const int group_;
+  const std::span<const int> members_;  // tiles
   const size_t rows_per_head_, num_rows_, head_dim_;
   RunMask full_mask_, mask_;
 };
@@ -105,39 +120,53 @@ const float* UnitWorker::RotatedQueries(const float* rows, int num_rows) const {
   return scratch_->rotated;
 }
 
-// Row of the unit: [KV head][query][head of the group].
+// Row of the unit: [KV head][tile][query][head of the group].
 void UnitWorker::PrepareQueries(const TileFormat& format) {
-  const size_t row_bytes = format.PreparedRowBytes();
   uint8_t* out = scratch_->prepared_q;
   for (int head = unit_.head_begin; head < unit_.head_end; ++head) {
-    const HeadScales scales =
-        ScalesOfHead(format.spec.k, view_.static_scales->k, head, format.spec.head_dim);
-    for (int query = 0; query < tile_.num_queries; ++query) {
-      const auto row = static_cast<size_t>(chunk_.first_row + tile_.first_query + query);
-      const float* q =
-          task_.q + row * task_.q_stride + static_cast<size_t>(head * group_) * head_dim_;
-      for (int first = 0; first < group_; first += kMaxTileRows) {
-        const int num_rows = std::min(kMaxTileRows, group_ - first);
-        format.prepare_q({.q = RotatedQueries(q + static_cast<size_t>(first) * head_dim_, num_rows),
-                          .q_stride = head_dim_,
-                          .num_rows = num_rows,
-                          .head_dim = format.spec.head_dim,
-                          .group_size = format.spec.k.ChannelsPerScale(format.spec.head_dim),
-                          .scale = layer_.params.scale * scales.head,
-                          .channel_scales = scales.channels,
-                          .out = out});
-        out += static_cast<size_t>(num_rows) * row_bytes;
+    for (const int member : members_) {
+      const QueryTile& tile = Tile(member);
+      const int first_row = task_.chunks[static_cast<size_t>(tile.chunk)].first_row;
+      for (int query = 0; query < tile.num_queries; ++query) {
+        out = PrepareQuery(format, static_cast<size_t>(first_row + tile.first_query + query), head,
+                           out);
       }
     }
   }
 }
 
+// The rows of one query and KV head; returns where they end.
+uint8_t* UnitWorker::PrepareQuery(const TileFormat& format, size_t row, int head, uint8_t* out) {
+  const HeadScales scales =
+      ScalesOfHead(format.spec.k, view_.static_scales->k, head, format.spec.head_dim);
+  const float* q = task_.q + row * task_.q_stride + static_cast<size_t>(head * group_) * head_dim_;
+  for (int first = 0; first < group_; first += kMaxTileRows) {
+    const int num_rows = std::min(kMaxTileRows, group_ - first);
+    format.prepare_q({.q = RotatedQueries(q + static_cast<size_t>(first) * head_dim_, num_rows),
+                      .q_stride = head_dim_,
+                      .num_rows = num_rows,
+                      .head_dim = format.spec.head_dim,
+                      .group_size = format.spec.k.ChannelsPerScale(format.spec.head_dim),
+                      .scale = layer_.params.scale * scales.head,
+                      .channel_scales = scales.channels,
+                      .out = out});
+    out += static_cast<size_t>(num_rows) * format.PreparedRowBytes();
+  }
+  return out;
+}
+
 // The splits of a tile often follow each other on one thread and want the same queries.
 void UnitWorker::PrepareCodedQueries() {
-  if (scratch_->prepared_tile == unit_.tile && scratch_->prepared_head == unit_.head_begin) return;
+  if (scratch_->prepared_tile == unit_.tile && scratch_->prepared_head == unit_.head_begin &&
+      scratch_->prepared_member == unit_.first_member &&
+      scratch_->prepared_members == unit_.num_members) {
+    return;
+  }
   PrepareQueries(layer_.coded);
   scratch_->prepared_tile = unit_.tile;
   scratch_->prepared_head = unit_.head_begin;
+  scratch_->prepared_member = unit_.first_member;
+  scratch_->prepared_members = unit_.num_members;
 }
 
 void UnitWorker::FillMask(const RunExtent& extent, int run_tokens, RunMask* mask) const {
@@ -167,6 +196,10 @@ const RunMask& UnitWorker::MaskOfBlock(int block) {
   // The last query's window begins last.
   const bool all_seen = FirstSeen(tile_.first_position + tile_.num_queries - 1) <= position;
   if (num_sinks == 0 && all_seen) return full_mask_;
+  if (members_.size() > 1) {  // without a sliding window all rows see the same
+    FillUniformMask(num_sinks, block_size(), &mask_);
+    return mask_;
+  }
   FillMask({.position = position, .first = num_sinks, .end = block_size()}, block_size(), &mask_);
   return mask_;
 }
@@ -330,8 +363,17 @@ void WriteHead(const AttendTask& task, const QueryTile& tile, int head,
 }
 
 void UnitWorker::KeepPartial() {
-  const size_t row = PartialRow(tile_, layer_.shape, unit_.split, unit_.head_begin);
-  Copy(scratch_->merged, num_rows_, head_dim_, task_.partials.FromRow(row, head_dim_));
+  size_t from = 0;
+  for (int head = unit_.head_begin; head < unit_.head_end; ++head) {
+    for (const int member : members_) {
+      const QueryTile& tile = Tile(member);
+      const auto rows = static_cast<size_t>(tile.num_queries * group_);
+      const size_t to = PartialRow(tile, layer_.shape, unit_.split, head);
+      Copy(scratch_->merged.FromRow(from, head_dim_), rows, head_dim_,
+           task_.partials.FromRow(to, head_dim_));
+      from += rows;
+    }
+  }
 }
 
 void UnitWorker::Run() {

@@ -22,8 +22,9 @@ struct AttendScratch {
   float* rotated;          // [kMaxTileRows][head_dim], queries on their way to prepared_q
   AttentionState merged;   // [unit rows]
   AttentionState current;  // [unit rows]
-  // Whose queries prepared_q holds, for closed blocks: tile and first head, or -1.
-  int prepared_tile = -1, prepared_head = -1;
+  // Whose queries prepared_q holds, for closed blocks: tile (or first member and their number) and
+  // first head, or -1.
+  int prepared_tile = -1, prepared_head = -1, prepared_member = 0, prepared_members = 0;
 };
 
 // One layer's Attend or Merge as all its units see it.

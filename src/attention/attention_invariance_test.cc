@@ -94,6 +94,59 @@ TEST(AttentionInvarianceTest, ForkGivesTheBitsOfASequenceOfItsOwn) {
   }
 }
 
+// Forks that decode in one step read what they have in common once; each gets the bits that it
+// would get alone. The second fork leaves the others within the first split's last block.
+void ExpectSharedPrefixChangesNothing(const Geometry& geometry, Isa isa, int num_threads) {
+  SCOPED_TRACE(testing::Message() << attention_test::Describe(geometry) << " isa " << Name(isa)
+                                  << " threads " << num_threads);
+  constexpr int kEarly = kSplitTokens - 8, kShared = 2 * kSplitTokens + 20, kSteps = 6;
+  Harness harness(InvarianceOptions({geometry}, isa, num_threads, num_threads));
+  TestSequence parent = harness.Add(42);
+  harness.Feed(&parent, kEarly, 200);
+  TestSequence early = harness.Fork(parent, 7);
+  harness.Feed(&early, kShared - kEarly, 200);
+  harness.Feed(&parent, kShared - kEarly, 200);
+  TestSequence forks[2] = {harness.Fork(parent, 8), harness.Fork(parent, 9)};
+  const std::vector<StepChunk> step = {{&early, 1}, {&forks[0], 3}, {&parent, 1}, {&forks[1], 2}};
+  std::vector<std::vector<float>> together(step.size());
+  const auto width =
+      static_cast<size_t>(geometry.num_kv_heads * geometry.group * geometry.head_dim);
+  for (int i = 0; i < kSteps; ++i) {
+    const Outputs out = harness.Step(step);
+    auto row = out[0].begin();
+    for (size_t c = 0; c < step.size(); ++c) {
+      const auto end =
+          row + static_cast<std::ptrdiff_t>(static_cast<size_t>(step[c].num_tokens) * width);
+      together[c].insert(together[c].end(), row, end);
+      row = end;
+    }
+  }
+  for (size_t c = 0; c < step.size(); ++c) {
+    SCOPED_TRACE(c);
+    Harness clean(InvarianceOptions({geometry}, isa, 1, 1));
+    TestSequence alone = clean.Add(0);
+    alone.seeds = step[c].sequence->seeds;
+    clean.Feed(&alone, kShared, 200);
+    const Outputs expected = clean.Feed(&alone, kSteps * step[c].num_tokens, step[c].num_tokens);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(expected, {together[c]}));
+  }
+}
+
+TEST(AttentionInvarianceTest, SharedPrefix) {
+  const std::vector<Geometry> geometries = {
+      {.num_kv_heads = 2, .group = 3, .head_dim = 32, .block_size = 16},
+      {.format = "int4_asym", .num_kv_heads = 1, .group = 8, .head_dim = 16, .block_size = 64},
+      {.format = "f16", .num_kv_heads = 1, .group = 1, .head_dim = 32, .block_size = 256},
+      {.format = "fp8_e4m3", .num_kv_heads = 3, .group = 2, .head_dim = 16, .sliding_window = 700},
+      {.format = "int8", .num_kv_heads = 1, .group = 40, .head_dim = 16, .block_size = 64}};
+  for (const Isa isa : AvailableIsas()) {
+    for (const Geometry& geometry : geometries) {
+      ExpectSharedPrefixChangesNothing(geometry, isa, isa == Isa::kScalar ? 2 : 1);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // Memory of sequences that were freed is used again, whatever they had stored; other sequences of
 // the step do not matter.
 TEST(AttentionInvarianceTest, ForeignValuesThatAreNotFiniteStayOutside) {

@@ -49,7 +49,7 @@ HarnessOptions Options(int max_context, int num_threads) {
   return {.layers = {{.num_kv_heads = 1, .group = 3, .head_dim = 64, .block_size = 64}},
           .isa = kIsa,
           .num_threads = num_threads,
-          .max_num_seqs = 2,
+          .max_num_seqs = 1,
           .max_batch_tokens = 512,
           .max_context = max_context,
           .num_blocks = kLongContext / 64 + 16};
@@ -64,7 +64,8 @@ TEST(AttentionMemoryTest, ScratchIsThatOfATileWhateverTheContext) {
     const size_t rows = 32, head_dim = 64;
     EXPECT_LE(scratch, rows * (PreparedQBytes(64, 64) + 2 * (head_dim + 2) * sizeof(float)) +
                            kMaxTileRows * (head_dim + kMaxTileTokens) * sizeof(float) + 1024);
-    // One thread keeps no partial states; more keep (context / kSplitTokens + 1) of a few rows.
+    // One thread with one sequence keeps no partial states; more keep (context / kSplitTokens + 1)
+    // of a few rows.
     const size_t growth = large.attention().shared_bytes() - small.attention().shared_bytes();
     const size_t num_states =
         size_t{1024 * 1024 - 1024} / kSplitTokens * 4 * static_cast<size_t>(num_threads);
@@ -102,12 +103,16 @@ TEST(AttentionMemoryTest, SixtyFourThousandTokensWithinFixedMemory) {
 }
 
 TEST(AttentionMemoryTest, StepsAllocateNothing) {
-  Harness harness(Options(8192, 2));
+  HarnessOptions options = Options(8192, 2);
+  options.max_num_seqs = 3;
+  Harness harness(options);
   TestSequence a = harness.Add(1), b = harness.Add(2);
   harness.StoreOnly(&a, 500);
   harness.StoreOnly(&a, 500);
-  const std::vector<std::vector<StepChunk>> steps = {
-      {{&a, 1}}, {{&a, 30}, {&b, 400}}, {{&a, 5}, {&b, 1}}, {{&b, 500}}, {{&a, 1}, {&b, 1}}};
+  TestSequence c = harness.Fork(a, 3);
+  const std::vector<std::vector<StepChunk>> steps = {{{&a, 1}},          {{&a, 30}, {&b, 400}},
+                                                     {{&a, 5}, {&b, 1}}, {{&b, 500}},
+                                                     {{&a, 1}, {&b, 1}}, {{&a, 1}, {&c, 1}}};
   std::vector<float> out(512 * 3 * 64);
   for (const std::vector<StepChunk>& step : steps) {
     std::vector<SequenceChunk> chunks;

@@ -90,6 +90,7 @@ struct PagedAttention::Impl {
   std::vector<AttendPlan> attend_plans;  // one per distinct shape
   std::vector<size_t> plan_of_layer;
   std::vector<SequenceChunk> chunks;
+  std::vector<BlockTable> tables;  // of the chunks; BeginStep's only
 
   AlignedBuffer<uint8_t> staging;  // [staging tiles] x the largest layer's exact block
   AlignedBuffer<uint8_t> partials;
@@ -136,6 +137,7 @@ void PagedAttention::Impl::AllocateMemory() {
                                    staging_tile_bytes);
   partials = AlignedBuffer<uint8_t>(partial_extent.Bytes());
   chunks.reserve(static_cast<size_t>(limits.max_num_seqs));
+  tables.reserve(static_cast<size_t>(limits.max_num_seqs));
 }
 
 void PagedAttention::Impl::CheckChunks(std::span<const SequenceChunk> step) const {
@@ -206,7 +208,11 @@ void PagedAttention::BeginStep(std::span<const SequenceChunk> chunks) {
   impl_->CheckChunks(chunks);
   impl_->chunks.assign(chunks.begin(), chunks.end());
   impl_->store_plan.Build(impl_->chunks);
-  for (AttendPlan& plan : impl_->attend_plans) plan.Build(impl_->chunks);
+  impl_->tables.clear();
+  for (const SequenceChunk& chunk : chunks) {
+    impl_->tables.push_back(impl_->manager->View(0, chunk.sequence).blocks);
+  }
+  for (AttendPlan& plan : impl_->attend_plans) plan.Build(impl_->chunks, impl_->tables);
   for (LayerCounters& counters : impl_->counters) {
     counters.store.store(0, std::memory_order_relaxed);
     counters.attend.store(0, std::memory_order_relaxed);
@@ -290,7 +296,8 @@ size_t PagedAttention::shared_bytes() const {
   size_t bytes = impl_->staging.size() + impl_->partials.size() +
                  impl_->store_plan.reserved_bytes() +
                  impl_->counters.capacity() * sizeof(LayerCounters) +
-                 impl_->chunks.capacity() * sizeof(SequenceChunk);
+                 impl_->chunks.capacity() * sizeof(SequenceChunk) +
+                 impl_->tables.capacity() * sizeof(BlockTable);
   for (const AttendPlan& plan : impl_->attend_plans) bytes += plan.reserved_bytes();
   return bytes;
 }

@@ -1,6 +1,7 @@
 #include "attention/step_plan.h"
 
 #include <algorithm>
+#include <compare>
 
 #include "base/check.h"
 
@@ -16,6 +17,9 @@ constexpr int kUnitsPerThread = 4;
 constexpr int kNarrowQueries = 8;
 // Rows over all heads of a narrow unit: their outputs and queries stay in the second-level cache.
 constexpr int kMaxNarrowRows = 256;
+// Sequences whose partial states there is room for, so that they can share blocks, even where
+// threads alone would need none.
+constexpr int kMaxSharingSequences = 8;
 
 int CeilDiv(int a, int b) { return (a + b - 1) / b; }
 
@@ -77,32 +81,117 @@ AttendPlan::AttendPlan(const LayerShape& shape, int block_size, const AttentionL
   const int group = shape.HeadsPerGroup();
   max_tile_queries_ = std::max(1, kMaxTileRows / group);
   const int rows_per_head = max_tile_queries_ * group;
-  max_unit_rows_ = static_cast<size_t>(
-      std::min(std::max(kMaxNarrowRows, rows_per_head), rows_per_head * shape.num_kv_heads));
+  const bool may_share = limits.max_num_seqs > 1 && shape.sliding_window == 0;
+  const int sequences = may_share ? limits.max_num_seqs : 1;
+  max_unit_rows_ = std::min(static_cast<size_t>(std::max(kMaxNarrowRows, rows_per_head)),
+                            static_cast<size_t>(rows_per_head) * static_cast<size_t>(sequences) *
+                                static_cast<size_t>(shape.num_kv_heads));
   // Room for the partial states of as many decoding sequences of full length as can be too large
   // for one unit.
   const int max_splits = CeilDiv(limits.max_context, block_size_ * blocks_per_split_);
+  const int sharing = may_share ? std::min(limits.max_num_seqs, kMaxSharingSequences) : 0;
   const int split_queries =
-      num_threads_ == 1 ? 0 : std::min(kUnitsPerThread * num_threads_, limits.max_batch_tokens);
+      std::min(std::max(num_threads_ == 1 ? 0 : kUnitsPerThread * num_threads_, sharing),
+               limits.max_batch_tokens);
   const auto max_states = static_cast<size_t>(split_queries) * static_cast<size_t>(max_splits + 1);
   max_partial_rows_ = max_states * static_cast<size_t>(shape.num_heads);
   const auto max_tiles = static_cast<size_t>(limits.max_batch_tokens);
   tiles_.reserve(max_tiles);
   merge_tiles_.reserve(max_tiles);
   units_.reserve((max_tiles + max_states) * static_cast<size_t>(shape.num_kv_heads));
+  if (may_share) {
+    members_.reserve(max_states);
+    candidates_.reserve(max_tiles);
+  }
 }
 
-void AttendPlan::Build(std::span<const SequenceChunk> chunks) {
+void AttendPlan::Build(std::span<const SequenceChunk> chunks, std::span<const BlockTable> tables) {
   tiles_.clear();
   units_.clear();
   merge_tiles_.clear();
+  members_.clear();
+  partial_rows_ = 0;
   for (size_t i = 0; i < chunks.size(); ++i) AddTiles(chunks, static_cast<int>(i));
   double total = 0;
   for (const QueryTile& tile : tiles_) total += Work(tile);
   const double fair_work = num_threads_ == 1 ? total : total / (kUnitsPerThread * num_threads_);
-  size_t partial_rows = 0;
+  if (chunks.size() > 1 && !tables.empty() && shape_.sliding_window == 0) ShareSplits(tables);
   // The last tile of a chunk has the most keys: largest units first, so that threads end together.
-  for (size_t i = tiles_.size(); i-- > 0;) AddUnits(static_cast<int>(i), fair_work, &partial_rows);
+  for (size_t i = tiles_.size(); i-- > 0;) AddUnits(static_cast<int>(i), fair_work);
+}
+
+BlockTable AttendPlan::BlocksOfSplit(std::span<const BlockTable> tables, int tile,
+                                     int split) const {
+  const int chunk = tiles_[static_cast<size_t>(tile)].chunk;
+  return tables[static_cast<size_t>(chunk)].subspan(
+      static_cast<size_t>(split) * static_cast<size_t>(blocks_per_split_),
+      static_cast<size_t>(blocks_per_split_));
+}
+
+// Split by split, the narrow tiles that read the same blocks are put together; a tile that finds no
+// other one in a split will find none further on. Only whole splits before a tile's own block.
+void AttendPlan::ShareSplits(std::span<const BlockTable> tables) {
+  candidates_.clear();
+  for (size_t i = 0; i < tiles_.size(); ++i) {
+    if (tiles_[i].num_queries <= kNarrowQueries) candidates_.push_back(static_cast<int>(i));
+  }
+  for (int split = 0; candidates_.size() > 1; ++split) {
+    std::erase_if(candidates_, [&](int tile) {
+      return tiles_[static_cast<size_t>(tile)].own_block < (split + 1) * blocks_per_split_;
+    });
+    std::ranges::sort(candidates_, [&](int a, int b) {
+      const BlockTable left = BlocksOfSplit(tables, a, split);
+      const BlockTable right = BlocksOfSplit(tables, b, split);
+      const auto order = std::lexicographical_compare_three_way(left.begin(), left.end(),
+                                                                right.begin(), right.end());
+      return order == 0 ? a < b : order < 0;
+    });
+    size_t kept = 0;
+    for (size_t begin = 0, end = 0; begin < candidates_.size(); begin = end) {
+      const BlockTable blocks = BlocksOfSplit(tables, candidates_[begin], split);
+      while (end < candidates_.size() &&
+             std::ranges::equal(BlocksOfSplit(tables, candidates_[end], split), blocks)) {
+        ++end;
+      }
+      if (end - begin < 2) continue;
+      const size_t first = kept;
+      for (size_t i = begin; i < end; ++i) {
+        if (ReservePartialRows(candidates_[i])) candidates_[kept++] = candidates_[i];
+      }
+      AddSharedUnits(std::span(candidates_).subspan(first, kept - first), split);
+    }
+    candidates_.resize(kept);
+  }
+}
+
+void AttendPlan::AddSharedUnits(std::span<const int> tiles, int split) {
+  for (size_t begin = 0, end = 0; begin < tiles.size(); begin = end) {
+    int rows = 0;
+    for (; end < tiles.size(); ++end) {
+      QueryTile& tile = tiles_[static_cast<size_t>(tiles[end])];
+      if (end > begin && static_cast<size_t>(rows + RowsPerHead(tile)) > max_unit_rows_) break;
+      rows += RowsPerHead(tile);
+      tile.num_shared_splits = split + 1;
+    }
+    // The queries that a thread has prepared serve the next split too if its members are the same.
+    const std::span<const int> members = tiles.subspan(begin, end - begin);
+    auto first = members_.begin();
+    if (members_.size() >= members.size()) {
+      first = members_.end() - static_cast<std::ptrdiff_t>(members.size());
+    }
+    if (!std::equal(first, members_.end(), members.begin(), members.end())) {
+      first = members_.insert(members_.end(), members.begin(), members.end());
+    }
+    const int heads = std::clamp(static_cast<int>(max_unit_rows_) / rows, 1, shape_.num_kv_heads);
+    for (int head = 0; head < shape_.num_kv_heads; head += heads) {
+      units_.push_back({.tile = members.front(),
+                        .head_begin = head,
+                        .head_end = std::min(head + heads, shape_.num_kv_heads),
+                        .split = split,
+                        .first_member = static_cast<int>(first - members_.begin()),
+                        .num_members = static_cast<int>(members.size())});
+    }
+  }
 }
 
 void AttendPlan::AddTiles(std::span<const SequenceChunk> chunks, int chunk_index) {
@@ -136,27 +225,36 @@ int AttendPlan::HeadsPerUnit(const QueryTile& tile) const {
                     shape_.num_kv_heads);
 }
 
-void AttendPlan::AddUnits(int tile_index, double fair_work, size_t* partial_rows) {
+// Room for the tile's partial states, which Merge puts together. False where there is none.
+bool AttendPlan::ReservePartialRows(int tile_index) {
+  QueryTile& tile = tiles_[static_cast<size_t>(tile_index)];
+  if (tile.partial_row >= 0) return true;
+  const size_t rows = static_cast<size_t>(tile.num_queries) *
+                      static_cast<size_t>(tile.num_splits + 1) *
+                      static_cast<size_t>(shape_.num_heads);
+  if (partial_rows_ + rows > max_partial_rows_) return false;
+  tile.partial_row = static_cast<std::ptrdiff_t>(partial_rows_);
+  partial_rows_ += rows;
+  merge_tiles_.push_back(tile_index);
+  return true;
+}
+
+void AttendPlan::AddUnits(int tile_index, double fair_work) {
   QueryTile& tile = tiles_[static_cast<size_t>(tile_index)];
   int heads = HeadsPerUnit(tile);
   const double head_share = 1.0 / shape_.num_kv_heads;
   double unit_work = Work(tile) * heads * head_share;
-  const size_t rows = static_cast<size_t>(tile.num_queries) *
-                      static_cast<size_t>(tile.num_splits + 1) *
-                      static_cast<size_t>(shape_.num_heads);
-  if (unit_work > fair_work && tile.num_splits > 0 && *partial_rows + rows <= max_partial_rows_) {
-    tile.partial_row = static_cast<std::ptrdiff_t>(*partial_rows);
-    *partial_rows += rows;
-    merge_tiles_.push_back(tile_index);
+  if (unit_work > fair_work && tile.num_splits > 0) ReservePartialRows(tile_index);
+  const bool split = tile.partial_row >= 0;
+  if (split) {
     const int blocks = std::min(blocks_per_split_, tile.own_block - tile.first_block);
     unit_work = static_cast<double>(tile.num_queries) * blocks * heads * head_share;
   }
   if (unit_work > fair_work) {
     heads = std::max(1, static_cast<int>(heads * fair_work / unit_work));
   }
-  const bool split = tile.partial_row >= 0;
   const int num_parts = split ? tile.num_splits + 1 : 1;
-  for (int part = 0; part < num_parts; ++part) {
+  for (int part = tile.num_shared_splits; part < num_parts; ++part) {
     for (int head = 0; head < shape_.num_kv_heads; head += heads) {
       units_.push_back({.tile = tile_index,
                         .head_begin = head,
@@ -168,7 +266,7 @@ void AttendPlan::AddUnits(int tile_index, double fair_work, size_t* partial_rows
 
 size_t AttendPlan::reserved_bytes() const {
   return tiles_.capacity() * sizeof(QueryTile) + units_.capacity() * sizeof(AttendUnit) +
-         merge_tiles_.capacity() * sizeof(int);
+         (merge_tiles_.capacity() + members_.capacity() + candidates_.capacity()) * sizeof(int);
 }
 
 }  // namespace turboquant

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "attention/paged_attention.h"
+#include "cache/block_pool.h"
 
 namespace turboquant {
 
@@ -69,27 +70,37 @@ struct QueryTile {
   int first_block;     // first block that any of the queries sees
   int own_block;       // blocks [first_block, own_block) are read as codes
   int first_split;
-  int num_splits;  // splits that these blocks fall into
+  int num_splits;             // splits that these blocks fall into
+  int num_shared_splits = 0;  // the first of them, which units of several tiles work on
   std::ptrdiff_t partial_row =
       -1;  // first row of the stored partial states, or -1: merged by the unit itself
 };
 
-// Work of one thread: the query heads of KV heads [head_begin, head_end) of a tile.
+// Work of one thread: the query heads of KV heads [head_begin, head_end) of a tile, or of several
+// tiles that read the same blocks in this split: those are then read once for all of them.
 struct AttendUnit {
   static constexpr int kWholeTile = -1;
-  int tile;
+  int tile;  // the first one
   int head_begin, head_end;
   int split;  // kWholeTile; or s < num_splits: the tile's split s; or num_splits: its exact tile
+  // Tiles of a shared split: num_members from AttendPlan::members()[first_member]; 1: `tile` alone.
+  int first_member = 0, num_members = 1;
 };
+
+// Closed blocks of one chunk's sequence. Ids are the same in all layers.
+using BlockTable = std::span<const BlockId>;
 
 class AttendPlan {
  public:
   AttendPlan(const LayerShape& shape, int block_size, const AttentionLimits& limits);
-  void Build(std::span<const SequenceChunk> chunks);
+  // tables: one per chunk; splits whose blocks several sequences have in common become shared
+  // units. Empty: nothing is shared.
+  void Build(std::span<const SequenceChunk> chunks, std::span<const BlockTable> tables = {});
 
   const LayerShape& shape() const { return shape_; }
   std::span<const QueryTile> tiles() const { return tiles_; }
   std::span<const AttendUnit> units() const { return units_; }
+  std::span<const int> members() const { return members_; }  // tiles of shared units
   std::span<const int> merge_tiles() const {
     return merge_tiles_;
   }  // tiles with stored partial states
@@ -104,8 +115,13 @@ class AttendPlan {
 
  private:
   void AddTiles(std::span<const SequenceChunk> chunks, int chunk);
-  void AddUnits(int tile, double fair_work, size_t* partial_rows);
+  void AddUnits(int tile, double fair_work);
+  bool ReservePartialRows(int tile);
   int HeadsPerUnit(const QueryTile& tile) const;
+  int RowsPerHead(const QueryTile& tile) const { return tile.num_queries * shape_.HeadsPerGroup(); }
+  void ShareSplits(std::span<const BlockTable> tables);
+  BlockTable BlocksOfSplit(std::span<const BlockTable> tables, int tile, int split) const;
+  void AddSharedUnits(std::span<const int> tiles, int split);
 
   LayerShape shape_;
   int block_size_, blocks_per_split_, num_threads_;
@@ -114,6 +130,9 @@ class AttendPlan {
   std::vector<QueryTile> tiles_;
   std::vector<AttendUnit> units_;
   std::vector<int> merge_tiles_;
+  std::vector<int> members_;
+  std::vector<int> candidates_;  // of ShareSplits
+  size_t partial_rows_ = 0;      // given to tiles of this step
 };
 
 }  // namespace turboquant

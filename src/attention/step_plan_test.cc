@@ -62,6 +62,34 @@ TEST(StorePlanTest, StagingBoundIsReachedAndNeverExceeded) {
   }
 }
 
+using Work = std::set<std::tuple<int, int, int>>;  // tile, head, part
+
+// What the units work on, each once.
+void CollectWork(const AttendPlan& plan, Work* work) {
+  const LayerShape& shape = plan.shape();
+  for (const AttendUnit& unit : plan.units()) {
+    std::vector<int> members = {unit.tile};
+    if (unit.num_members > 1) {
+      const auto shared = plan.members().subspan(static_cast<size_t>(unit.first_member),
+                                                 static_cast<size_t>(unit.num_members));
+      members.assign(shared.begin(), shared.end());
+      ASSERT_EQ(members.front(), unit.tile);
+    }
+    ASSERT_LT(unit.head_begin, unit.head_end);
+    size_t rows = 0;
+    for (const int member : members) {
+      const QueryTile& tile = plan.tiles()[static_cast<size_t>(member)];
+      ASSERT_EQ(unit.split == AttendUnit::kWholeTile, tile.partial_row < 0);
+      rows += static_cast<size_t>((unit.head_end - unit.head_begin) * tile.num_queries *
+                                  shape.HeadsPerGroup());
+      for (int head = unit.head_begin; head < unit.head_end; ++head) {
+        ASSERT_TRUE(work->insert({member, head, unit.split}).second);
+      }
+    }
+    ASSERT_LE(rows, plan.max_unit_rows());
+  }
+}
+
 // Every (query, head, split) of every chunk is worked on by exactly one unit, and stored states
 // neither overlap nor leave their memory.
 void ExpectCoversAll(const AttendPlan& plan, std::span<const SequenceChunk> chunks,
@@ -93,18 +121,8 @@ void ExpectCoversAll(const AttendPlan& plan, std::span<const SequenceChunk> chun
   for (const SequenceChunk& chunk : chunks) num_queries += static_cast<size_t>(chunk.num_tokens);
   ASSERT_EQ(queries.size(), num_queries);
 
-  std::set<std::tuple<int, int, int>> work;  // tile, head, part
-  for (const AttendUnit& unit : plan.units()) {
-    const QueryTile& tile = plan.tiles()[static_cast<size_t>(unit.tile)];
-    ASSERT_EQ(unit.split == AttendUnit::kWholeTile, tile.partial_row < 0);
-    ASSERT_LT(unit.head_begin, unit.head_end);
-    const auto rows = static_cast<size_t>((unit.head_end - unit.head_begin) * tile.num_queries *
-                                          shape.HeadsPerGroup());
-    ASSERT_LE(rows, plan.max_unit_rows());
-    for (int head = unit.head_begin; head < unit.head_end; ++head) {
-      ASSERT_TRUE(work.insert({unit.tile, head, unit.split}).second);
-    }
-  }
+  Work work;
+  ASSERT_NO_FATAL_FAILURE(CollectWork(plan, &work));
   size_t expected_work = 0;
   std::map<std::ptrdiff_t, std::ptrdiff_t> partial_rows;  // begin -> end
   for (size_t i = 0; i < plan.tiles().size(); ++i) {
@@ -153,7 +171,17 @@ TEST(AttendPlanTest, RandomStepsAreCoveredExactlyOnceWithinReservedMemory) {
         chunks.push_back(Chunk(uniform(0, 20000 - tokens), tokens, limits.max_batch_tokens - left));
         left -= tokens;
       }
-      plan.Build(chunks);
+      // Sequences with a common beginning: ids are those of a trunk until somewhere, then own ones.
+      std::vector<std::vector<BlockId>> ids(chunks.size());
+      std::vector<BlockTable> tables;
+      for (size_t c = 0; c < chunks.size(); ++c) {
+        const int common = uniform(0, 20000 / block_size);
+        for (int b = 0; b <= 20000 / block_size; ++b) {
+          ids[c].push_back({b < common ? b : 100000 * (static_cast<int>(c) + 1) + b});
+        }
+        tables.emplace_back(ids[c]);
+      }
+      plan.Build(chunks, tables);
       ASSERT_EQ(plan.reserved_bytes(), reserved);
       ASSERT_NO_FATAL_FAILURE(ExpectCoversAll(plan, chunks, block_size));
     }
@@ -195,6 +223,30 @@ TEST(AttendPlanTest, EqualSequencesEnoughForAllThreadsAreNotSplit) {
   plan.Build(chunks);
   EXPECT_TRUE(plan.merge_tiles().empty());
   EXPECT_EQ(plan.units().size(), 8u);
+}
+
+TEST(AttendPlanTest, ACommonPrefixIsReadOnce) {
+  for (const int num_threads : {1, 2}) {
+    AttendPlan plan(kSmallModel, kBlock,
+                    {.max_num_seqs = 8, .max_context = 10000, .max_threads = num_threads});
+    constexpr int kShared = 4096 + 100;  // eight splits, and a part of one that each reads alone
+    std::vector<SequenceChunk> chunks;
+    std::vector<std::vector<BlockId>> ids(8);
+    std::vector<BlockTable> tables;
+    for (int i = 0; i < 8; ++i) {
+      chunks.push_back(Chunk(kShared + 64 * i, 1, i));
+      for (int b = 0; b < 80; ++b) {
+        ids[static_cast<size_t>(i)].push_back({b < kShared / kBlock ? b : 1000 * (i + 1) + b});
+      }
+      tables.emplace_back(ids[static_cast<size_t>(i)]);
+    }
+    plan.Build(chunks, tables);
+    EXPECT_EQ(std::ranges::count(plan.units(), 8, &AttendUnit::num_members), 8);
+    EXPECT_EQ(plan.members().size(), 8u);
+    EXPECT_EQ(plan.merge_tiles().size(), 8u);
+    for (const QueryTile& tile : plan.tiles()) EXPECT_EQ(tile.num_shared_splits, 8);
+    ExpectCoversAll(plan, chunks, kBlock);
+  }
 }
 
 TEST(AttendPlanTest, PrefillIsCutByQueryTileAndHead) {

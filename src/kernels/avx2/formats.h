@@ -6,8 +6,9 @@
 // a line is widened, in which order its factors stand, and how accumulators become 16 floats. One
 // widened line serves all rows of a block.
 //
-//   integers   even and odd codes widened to 16 bits, vpmaddwd with factor pairs (0,2) and (1,3)
-//   f16, fp8   vcvtph2ps; a vector holds two codes of four lanes, factors are float pairs; fp8 is
+//   integers   even, then odd codes widened to 16 bits, vpmaddwd with factor pairs (0,2), then
+//   (1,3) f16, fp8   vcvtph2ps; a vector holds two codes of four lanes, factors are float pairs;
+//   fp8 is
 //              first shifted into f16
 //   bf16, f32  a vector holds one code of eight lanes
 #ifndef TURBOQUANT_KERNELS_AVX2_FORMATS_H_
@@ -27,6 +28,7 @@ struct LaneFloats {
 struct IntegerFormat {
   static constexpr bool kInteger = true;
   static constexpr float kProductScale = 1.0f;  // of what the accumulators hold, a power of two
+  static constexpr int kLines = 1;              // that a step of the loop takes
   static constexpr int kAccs = 2;
   static constexpr int kRowsInOnePass = 4;
   using Factor = int16_t;
@@ -49,6 +51,19 @@ struct IntegerFormat {
       acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(even[1], f_even));
       acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(odd[0], f_odd));
       acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(odd[1], f_odd));
+    }
+  }
+
+  // One half of that: the even or the odd codes of lanes 0-7 and 8-15. Where Quad does not fit into
+  // the registers (int8 V with four rows).
+  template <int kRows>
+  TQ_ALWAYS_INLINE static void Plane(__m256i low, __m256i high, const Factor* factors,
+                                     size_t row_stride, Acc (&acc)[kRows][kAccs]) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const __m256i f = BroadcastPair(factors + Size(r) * row_stride);
+      acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(low, f));
+      acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(high, f));
     }
   }
 };
@@ -85,15 +100,15 @@ struct Int8Value : IntegerFormat {
                                     Acc (&acc)[kRows][kAccs]) {
     const __m256i high_byte = _mm256_set1_epi16(static_cast<int16_t>(0xFF00));
     const __m256i x[2] = {LoadBytes(line), LoadBytes(line + 32)};
-    const __m256i even[2] = {_mm256_slli_epi16(x[0], 8), _mm256_slli_epi16(x[1], 8)};
-    const __m256i odd[2] = {_mm256_and_si256(x[0], high_byte), _mm256_and_si256(x[1], high_byte)};
-    Quad<kRows>(even, odd, factors, row_stride, acc);
+    Plane<kRows>(_mm256_slli_epi16(x[0], 8), _mm256_slli_epi16(x[1], 8), factors, row_stride, acc);
+    Plane<kRows>(_mm256_and_si256(x[0], high_byte), _mm256_and_si256(x[1], high_byte), factors + 2,
+                 row_stride, acc);
   }
 };
 
-// K and V at 4 bits: codes 0..15 with a bias, in two planes.
+// Codes of 4 bits with a bias, in two planes.
 template <int kCodeBias, bool kHasZeroPoint>
-struct NibbleFormat : IntegerFormat {
+struct NibbleKey : IntegerFormat {
   static constexpr int kCodes = 8;
   static constexpr int kMaxRows = 4;
   static constexpr int kBias = kCodeBias;
@@ -116,13 +131,52 @@ struct NibbleFormat : IntegerFormat {
     Quad<kRows>(even, odd, factors + 4, row_stride, acc);
   }
 };
-using Int4 = NibbleFormat<8, false>;
-using Int4Asym = NibbleFormat<0, true>;
+using Int4Key = NibbleKey<8, false>;
+using Int4AsymKey = NibbleKey<0, true>;
+
+// V of 4 bits against 8-bit p: vpmaddubsw takes bytes, 32 products at once. The 16-bit sums of two
+// lines hold: 8 products of at most 255 * 15 are 30600 < 2^15.
+template <int kCodeBias, bool kHasZeroPoint>
+struct NibbleValue : IntegerFormat {
+  using Factor = uint8_t;
+  static constexpr int kLines = 2;
+  static constexpr int kCodes = 16;
+  static constexpr int kMaxRows = 4;
+  static constexpr int kBias = kCodeBias;
+  static constexpr bool kZeroPoint = kHasZeroPoint;
+
+  template <int kRows>
+  TQ_ALWAYS_INLINE static void LinePair(const uint8_t* first, const uint8_t* second,
+                                        const Factor* factors, size_t row_stride,
+                                        Acc (&acc)[kRows][kAccs]) {
+    const __m256i nibble = _mm256_set1_epi8(0x0F);
+    const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const __m256i a = LoadBytes(first + 32 * half), b = LoadBytes(second + 32 * half);
+      const __m256i codes[4] = {
+          _mm256_and_si256(a, nibble), _mm256_and_si256(_mm256_srli_epi16(a, 4), nibble),
+          _mm256_and_si256(b, nibble), _mm256_and_si256(_mm256_srli_epi16(b, 4), nibble)};
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const Factor* f = factors + Size(r) * row_stride;
+        __m256i sum = _mm256_maddubs_epi16(BroadcastQuad(f), codes[0]);
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(BroadcastQuad(f + 4), codes[1]));
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(BroadcastQuad(f + 8), codes[2]));
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(BroadcastQuad(f + 12), codes[3]));
+        acc[r][half] = _mm256_add_epi32(acc[r][half], _mm256_madd_epi16(sum, ones));
+      }
+    }
+  }
+};
+using Int4Value = NibbleValue<8, false>;
+using Int4AsymValue = NibbleValue<0, true>;
 
 // ---- floats ----
 
 struct FloatFormat {
   static constexpr bool kInteger = false;
+  static constexpr int kLines = 1;
   static constexpr int kBias = 0;
   static constexpr bool kZeroPoint = false;
   using Factor = float;
@@ -285,7 +339,7 @@ using Fp8E4m3 = Fp8Format<E4m3Decoder>;
 struct LineRange {
   const uint8_t* first;
   size_t stride_bytes;
-  int num_lines;
+  int num_steps;              // of Format::kLines lines, Format::kCodes codes of a lane
   ptrdiff_t prefetch_offset;  // from a line to what is fetched beside it; unused without kPrefetch
 };
 
@@ -294,14 +348,21 @@ TQ_ALWAYS_INLINE void OnePass(const LineRange& lines, const typename Format::Fac
                               size_t row_stride,
                               typename Format::Acc (&acc)[kRows][Format::kAccs]) {
   const uint8_t* line = lines.first;
-  for (int i = 0; i < lines.num_lines; ++i) {
+  for (int i = 0; i < lines.num_steps; ++i) {
     if constexpr (kPrefetch) {
       const uintptr_t address =
           reinterpret_cast<uintptr_t>(line) + static_cast<uintptr_t>(lines.prefetch_offset);
       _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
+      if constexpr (Format::kLines == 2) {
+        _mm_prefetch(reinterpret_cast<const char*>(address + lines.stride_bytes), _MM_HINT_T0);
+      }
     }
-    Format::template Line<kRows, kPass>(line, factors, row_stride, acc);
-    line += lines.stride_bytes;
+    if constexpr (Format::kLines == 2) {
+      Format::template LinePair<kRows>(line, line + lines.stride_bytes, factors, row_stride, acc);
+    } else {
+      Format::template Line<kRows, kPass>(line, factors, row_stride, acc);
+    }
+    line += lines.stride_bytes * Format::kLines;
     factors += Format::kCodes;
   }
 }

@@ -22,9 +22,19 @@ inline __m256 FoldScales(const PvArgs& args, const float* p, size_t scale_index,
   return _mm256_mul_ps(pv, LoadHalves(args.scales + scale_index + Size(token)));
 }
 
+// Sixteen codes as vpackusdw leaves them. 16-bit factors go into the order of vpmaddwd's planes,
+// bytes stay in that of the tokens.
+inline void StoreFactors(int16_t* out, __m256i packed) { StoreBytes(out, OrderQuads(packed)); }
+inline void StoreFactors(uint8_t* out, __m256i packed) {
+  const __m256i ordered = _mm256_permute4x64_epi64(packed, 0xD8);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(out),
+      _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
+}
+
 template <typename Format, int kRows>
 TQ_ALWAYS_INLINE void QuantizeRow(const PvArgs& args, const float* p, size_t scale_index, int r,
-                                  BlockP<int16_t, kRows>& out) {
+                                  BlockP<typename Format::Factor, kRows>& out) {
   alignas(64) float folded[kMaxTileTokens];
   __m256 max = _mm256_setzero_ps();
   for (int t = 0; t < args.num_tokens; t += 8) {
@@ -42,7 +52,7 @@ TQ_ALWAYS_INLINE void QuantizeRow(const PvArgs& args, const float* p, size_t sca
     // What is not a number becomes 0x80000000, which the pack below turns into 0.
     const __m256i a = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(folded + t), inverse));
     const __m256i b = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_load_ps(folded + t + 8), inverse));
-    StoreBytes(out.factors[r] + t, OrderQuads(_mm256_packus_epi32(a, b)));
+    StoreFactors(out.factors[r] + t, _mm256_packus_epi32(a, b));
     if constexpr (Format::kBias != 0) sum = _mm256_add_epi32(sum, _mm256_add_epi32(a, b));
     if constexpr (Format::kZeroPoint) {
       const uint16_t* zp = args.zero_points + scale_index + Size(t);
@@ -146,7 +156,7 @@ void PvBf16(const PvArgs& args) { Pv<Bf16>(args); }
 void PvInt8(const PvArgs& args) { Pv<Int8Value>(args); }
 void PvFp8E4m3(const PvArgs& args) { Pv<Fp8E4m3>(args); }
 void PvFp8E5m2(const PvArgs& args) { Pv<Fp8E5m2>(args); }
-void PvInt4(const PvArgs& args) { Pv<Int4>(args); }
-void PvInt4Asym(const PvArgs& args) { Pv<Int4Asym>(args); }
+void PvInt4(const PvArgs& args) { Pv<Int4Value>(args); }
+void PvInt4Asym(const PvArgs& args) { Pv<Int4AsymValue>(args); }
 
 }  // namespace turboquant::avx2

@@ -106,7 +106,7 @@ void QkBf16(const QkArgs& args) { Qk<Bf16>(args); }
 void QkInt8(const QkArgs& args) { Qk<Int8Key>(args); }
 void QkFp8E4m3(const QkArgs& args) { Qk<Fp8E4m3>(args); }
 void QkFp8E5m2(const QkArgs& args) { Qk<Fp8E5m2>(args); }
-void QkInt4(const QkArgs& args) { Qk<Int4>(args); }
-void QkInt4Asym(const QkArgs& args) { Qk<Int4Asym>(args); }
+void QkInt4(const QkArgs& args) { Qk<Int4Key>(args); }
+void QkInt4Asym(const QkArgs& args) { Qk<Int4AsymKey>(args); }
 
 }  // namespace turboquant::avx2

@@ -40,6 +40,12 @@ inline __m256i BroadcastPair(const int16_t* p) {
   __builtin_memcpy(&bits, p, sizeof(bits));
   return _mm256_set1_epi32(bits);
 }
+// Four bytes in every lane.
+inline __m256i BroadcastQuad(const uint8_t* p) {
+  int32_t bits;
+  __builtin_memcpy(&bits, p, sizeof(bits));
+  return _mm256_set1_epi32(bits);
+}
 inline __m256 BroadcastPair(const float* p) {
   double bits;
   __builtin_memcpy(&bits, p, sizeof(bits));
