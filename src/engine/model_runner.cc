@@ -7,7 +7,6 @@
 namespace turboquant {
 namespace {
 
-constexpr int kMaxThreads = 512;        // what ggml takes
 constexpr int kMaxBatchTokens = 65536;  // rows of a step; buffers grow with it
 
 Status Validate(const ModelConfig& model, const ModelRunnerOptions& options) {

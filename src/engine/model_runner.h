@@ -15,6 +15,8 @@
 
 namespace turboquant {
 
+inline constexpr int kMaxThreads = 512;
+
 struct ModelRunnerOptions {
   KvCacheConfig cache = {};  // layers must match the model
   int num_threads = 1;

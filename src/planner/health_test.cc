@@ -1,6 +1,7 @@
 #include "planner/health.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,7 +15,7 @@ namespace fs = std::filesystem;
 class FakeRoot : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = fs::path(testing::TempDir()) / "health_test_root";
+    root_ = fs::path(testing::TempDir()) / ("health_test_root" + std::to_string(getpid()));
     fs::remove_all(root_);
     Write("/proc/meminfo",
           "MemTotal: 16000000 kB\nMemAvailable: 8000000 kB\n"

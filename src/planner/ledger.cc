@@ -14,9 +14,9 @@ namespace {
 constexpr int kDefaultBlockSize = 64;  // of our engine
 
 // Staging and scratch of attention. They depend on specs, sequences and context, not on the number
-// of blocks: one is enough, and its memory is only reserved.
-Result<uint64_t> AttentionBytes(const ModelConfig& model, const CachePlan& plan,
-                                const LedgerSource::Settings& settings) {
+// of blocks: one is enough.
+Result<uint64_t> AttentionBytesAt(int context, const ModelConfig& model, const CachePlan& plan,
+                                  const LedgerSource::Settings& settings) {
   TQ_ASSIGN_OR_RETURN(const KernelTable kernels, SelectKernels(""));
   KvCacheConfig config = plan.config;
   config.num_blocks = 1;
@@ -24,10 +24,26 @@ Result<uint64_t> AttentionBytes(const ModelConfig& model, const CachePlan& plan,
   const PagedAttention attention(manager.get(), &kernels, AttentionParamsOf(model),
                                  {.max_batch_tokens = settings.max_batch_tokens,
                                   .max_num_seqs = plan.max_num_seqs,
-                                  .max_context = plan.max_model_len,
+                                  .max_context = context,
                                   .max_threads = settings.num_threads});
   return attention.shared_bytes() +
          attention.scratch_bytes_per_thread() * static_cast<uint64_t>(settings.num_threads);
+}
+
+// A straight line in the context: beyond what is worth allocating to look at it, it is drawn on.
+Result<uint64_t> AttentionBytes(const ModelConfig& model, const CachePlan& plan,
+                                const LedgerSource::Settings& settings) {
+  constexpr int kMeasuredContext = 1 << 18;
+  if (plan.max_model_len <= kMeasuredContext) {
+    return AttentionBytesAt(plan.max_model_len, model, plan, settings);
+  }
+  TQ_ASSIGN_OR_RETURN(const uint64_t half,
+                      AttentionBytesAt(kMeasuredContext / 2, model, plan, settings));
+  TQ_ASSIGN_OR_RETURN(const uint64_t full,
+                      AttentionBytesAt(kMeasuredContext, model, plan, settings));
+  const auto halves =
+      static_cast<uint64_t>(plan.max_model_len - kMeasuredContext) / (kMeasuredContext / 2) + 1;
+  return SumOf({full, ProductOf({halves, full - half})});
 }
 
 // For a config.json there is no graph to measure: a bound on graphs and staging, compared with what

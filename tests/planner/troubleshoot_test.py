@@ -86,7 +86,7 @@ class Results(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write("The cache holds keys and values of every token that the model has read. " * 60)
             file.flush()
-            result = run("eval", "-m", MODEL, "--text", file.name, "--ctx", "512", "--windows", "1", "--weights", "file",
+            result = run("eval", "-m", MODEL, "--text", file.name, "--ctx", "512", "--first-scored", "256", "--windows", "1", "--weights", "file",
                          "--kv-cache-dtype", "int8,int4", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         rows = json.loads(result.stdout)["results"]
