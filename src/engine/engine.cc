@@ -103,17 +103,14 @@ Engine::~Engine() = default;
 Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> model,
                                                EngineOptions options) {
   if (options.num_threads == 0) options.num_threads = UsablePhysicalCores();
-  if (options.num_threads < 1 || options.num_threads > kMaxThreads) {
-    return Fail(ErrorCode::kInvalidArgument, "{} threads: must be 1 to {}", options.num_threads,
-                kMaxThreads);
-  }
   if (options.max_batch_tokens < options.cache.max_num_seqs) {
     return Fail(ErrorCode::kInvalidArgument, "{} tokens per step are fewer than {} sequences",
                 options.max_batch_tokens, options.cache.max_num_seqs);
   }
   TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
-  const LedgerSource source = LedgerSource::Of(
-      *model, {.max_batch_tokens = options.max_batch_tokens, .num_threads = options.num_threads});
+  TQ_ASSIGN_OR_RETURN(const LedgerSource source,
+                      LedgerSource::Of(*model, {.max_batch_tokens = options.max_batch_tokens,
+                                                .num_threads = options.num_threads}));
   TQ_ASSIGN_OR_RETURN(Ledger ledger, source.Make({.cache = options.cache, .usable_bytes = usable}));
   if (!ledger.plan) return std::unexpected(*ledger.refusal);
   const CachePlan& plan = *ledger.plan;

@@ -3,21 +3,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "model/step_limits.h"
 
 namespace turboquant {
 namespace {
 
-constexpr int kMaxBatchTokens = 65536;  // rows of a step; buffers grow with it
-
 Status Validate(const ModelConfig& model, const ModelRunnerOptions& options) {
-  if (options.num_threads < 1 || options.num_threads > kMaxThreads) {
-    return Fail(ErrorCode::kInvalidArgument, "{} threads: must be 1 to {}", options.num_threads,
-                kMaxThreads);
-  }
-  if (options.max_batch_tokens < 1 || options.max_batch_tokens > kMaxBatchTokens) {
-    return Fail(ErrorCode::kInvalidArgument, "{} tokens per step: must be 1 to {}",
-                options.max_batch_tokens, kMaxBatchTokens);
-  }
+  TQ_RETURN_IF_ERROR(CheckStepLimits(options.max_batch_tokens, options.num_threads));
   if (options.max_context < 1) {
     return Fail(ErrorCode::kInvalidArgument, "context of {} tokens: must be at least 1",
                 options.max_context);

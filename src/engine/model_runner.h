@@ -15,8 +15,6 @@
 
 namespace turboquant {
 
-inline constexpr int kMaxThreads = 512;
-
 struct ModelRunnerOptions {
   KvCacheConfig cache = {};  // layers must match the model
   int num_threads = 1;

@@ -6,6 +6,7 @@
 
 #include "base/mapped_file.h"
 #include "model/hyperparameters.h"
+#include "model/step_limits.h"
 #include "planner/bytes.h"
 
 namespace turboquant {
@@ -157,6 +158,7 @@ uint64_t RuntimeBytes(const ModelShape& model, int64_t num_blocks) {
 }
 
 Result<LedgerSource> LedgerSource::Open(const std::string& path, const Settings& settings) {
+  TQ_RETURN_IF_ERROR(CheckStepLimits(settings.max_batch_tokens, settings.num_threads));
   LedgerSource source;
   source.settings_ = settings;
   TQ_ASSIGN_OR_RETURN(source.shape_, ReadModelShape(path));
@@ -171,7 +173,8 @@ Result<LedgerSource> LedgerSource::Open(const std::string& path, const Settings&
   return source;
 }
 
-LedgerSource LedgerSource::Of(const Model& model, const Settings& settings) {
+Result<LedgerSource> LedgerSource::Of(const Model& model, const Settings& settings) {
+  TQ_RETURN_IF_ERROR(CheckStepLimits(settings.max_batch_tokens, settings.num_threads));
   LedgerSource source;
   source.settings_ = settings;
   source.config_ = model.config();

@@ -73,9 +73,11 @@ class LedgerSource {
     int max_batch_tokens = 512;
     int num_threads = 1;
   };
-  // A GGUF (its header), a config.json, or a folder that holds one. Errors as ReadModelShape.
+  // A GGUF (its header), a config.json, or a folder that holds one. Errors as ReadModelShape and
+  // CheckStepLimits.
   static Result<LedgerSource> Open(const std::string& path, const Settings& settings);
-  static LedgerSource Of(const Model& model, const Settings& settings);
+  // Errors as CheckStepLimits.
+  static Result<LedgerSource> Of(const Model& model, const Settings& settings);
 
   // A cache that does not fit is no error: the ledger says by how much. kInvalidArgument,
   // kUnsupported: a flag, or a layer that the engine cannot hold.
