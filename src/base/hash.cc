@@ -23,14 +23,24 @@ void Hasher::Add(std::string_view text) {
 }
 
 void Hasher::AddNumber(uint64_t number) {
-  uint8_t bytes[8];
-  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<uint8_t>(number >> (8 * i));
+  AddNumber32(static_cast<uint32_t>(number));
+  AddNumber32(static_cast<uint32_t>(number >> 32));
+}
+
+void Hasher::AddNumber32(uint32_t number) {
+  uint8_t bytes[4];
+  for (int i = 0; i < 4; ++i) bytes[i] = static_cast<uint8_t>(number >> (8 * i));
   XXH3_128bits_update(state_->xxh, bytes, sizeof(bytes));
 }
 
-std::string Hasher::Hex() const {
+Hasher::Digest Hasher::Value() const {
   const XXH128_hash_t hash = XXH3_128bits_digest(state_->xxh);
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return {.low = hash.low64, .high = hash.high64};
+}
+
+std::string Hasher::Hex() const {
+  const Digest digest = Value();
+  return fmt::format("{:016x}{:016x}", digest.high, digest.low);
 }
 
 }  // namespace turboquant

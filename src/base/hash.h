@@ -21,7 +21,12 @@ class Hasher {
   void Add(std::span<const uint8_t> bytes);
   void Add(std::string_view text);
   void AddNumber(uint64_t number);  // as little-endian bytes
-  std::string Hex() const;          // of all that was added, 32 digits
+  void AddNumber32(uint32_t number);
+  struct Digest {
+    uint64_t low, high;
+  };
+  Digest Value() const;     // of all that was added
+  std::string Hex() const;  // the same, 32 digits
 
  private:
   struct State;

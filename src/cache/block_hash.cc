@@ -1,70 +1,48 @@
 #include "cache/block_hash.h"
 
-#include <xxhash.h>
-
-#include <vector>
+#include "base/hash.h"
 
 namespace turboquant {
 namespace {
 
-// Little-endian bytes of what is hashed.
-class Bytes {
- public:
-  void Add32(uint32_t value) {
-    for (int shift = 0; shift < 32; shift += 8)
-      bytes_.push_back(static_cast<uint8_t>(value >> shift));
-  }
-  void Add64(uint64_t value) {
-    Add32(static_cast<uint32_t>(value));
-    Add32(static_cast<uint32_t>(value >> 32));
-  }
-  // With its length, so that neighbouring fields cannot run together.
-  void AddText(std::string_view text) {
-    Add64(text.size());
-    bytes_.insert(bytes_.end(), text.begin(), text.end());
-  }
-  BlockHash Hash() const {
-    const XXH128_hash_t hash = XXH3_128bits(bytes_.data(), bytes_.size());
-    return {.low = hash.low64, .high = hash.high64};
-  }
-
- private:
-  std::vector<uint8_t> bytes_;
-};
-
-void AddSide(const KvSideSpec& side, Bytes* bytes) {
+void AddSide(const KvSideSpec& side, Hasher* hasher) {
   // Names, not enumerator values: those may be renumbered.
-  bytes->AddText(Name(side.dtype));
-  bytes->AddText(Name(side.granularity));
-  bytes->Add32(static_cast<uint32_t>(side.group_size));
-  bytes->AddText(Name(side.transform));
+  hasher->Add(Name(side.dtype));
+  hasher->Add(Name(side.granularity));
+  hasher->AddNumber32(static_cast<uint32_t>(side.group_size));
+  hasher->Add(Name(side.transform));
+}
+
+BlockHash ToBlockHash(const Hasher& hasher) {
+  const Hasher::Digest digest = hasher.Value();
+  return {.low = digest.low, .high = digest.high};
 }
 
 }  // namespace
 
 BlockHash RootHash(std::span<const KvCacheSpec> layers, int num_sink_tokens,
                    std::string_view calibration_id) {
-  Bytes bytes;
-  bytes.AddText("turboquant-cache-1");
-  bytes.Add64(layers.size());
+  Hasher hasher;
+  hasher.Add("turboquant-cache-1");
+  hasher.AddNumber(layers.size());
   for (const KvCacheSpec& spec : layers) {
-    AddSide(spec.k, &bytes);
-    AddSide(spec.v, &bytes);
-    bytes.Add32(static_cast<uint32_t>(spec.num_kv_heads));
-    bytes.Add32(static_cast<uint32_t>(spec.head_dim));
-    bytes.Add32(static_cast<uint32_t>(spec.block_size));
+    AddSide(spec.k, &hasher);
+    AddSide(spec.v, &hasher);
+    hasher.AddNumber32(static_cast<uint32_t>(spec.num_kv_heads));
+    hasher.AddNumber32(static_cast<uint32_t>(spec.head_dim));
+    hasher.AddNumber32(static_cast<uint32_t>(spec.block_size));
   }
-  bytes.Add32(static_cast<uint32_t>(num_sink_tokens));
-  bytes.AddText(calibration_id);
-  return bytes.Hash();
+  hasher.AddNumber32(static_cast<uint32_t>(num_sink_tokens));
+  hasher.Add(calibration_id);
+  return ToBlockHash(hasher);
 }
 
 BlockHash HashBlock(const BlockHash& parent, std::span<const int32_t> tokens) {
-  Bytes bytes;
-  bytes.Add64(parent.low);
-  bytes.Add64(parent.high);
-  for (const int32_t token : tokens) bytes.Add32(static_cast<uint32_t>(token));
-  return bytes.Hash();
+  Hasher hasher;
+  hasher.AddNumber(parent.low);
+  hasher.AddNumber(parent.high);
+  for (const int32_t token : tokens) hasher.AddNumber32(static_cast<uint32_t>(token));
+  return ToBlockHash(hasher);
 }
 
 }  // namespace turboquant
