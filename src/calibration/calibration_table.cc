@@ -191,6 +191,17 @@ Result<CalibrationTable> Reader::Read() const {
   return table;
 }
 
+// Share of a head's energy that lies in its mean vector: a bias, which every token carries.
+double MeanEnergyShare(const HeadStatistics& head) {
+  const auto num_tokens = static_cast<double>(head.num_tokens);
+  double mean_energy = 0, energy = 0;
+  for (size_t c = 0; c < head.channel_sum.size(); ++c) {
+    mean_energy += head.channel_sum[c] * head.channel_sum[c] / (num_tokens * num_tokens);
+    energy += head.channel_sum_squares[c] / num_tokens;
+  }
+  return mean_energy / energy;
+}
+
 void WarnOfHead(const HeadStatistics& head, float range, const std::string& place,
                 std::vector<std::string>* warnings) {
   if (head.num_tokens == 0 || head.max == 0) {
@@ -209,6 +220,10 @@ void WarnOfHead(const HeadStatistics& head, float range, const std::string& plac
   if (sorted.back() > 8 * middle) {
     warnings->push_back(fmt::format("{}: channel {} reaches {:.3g}, {:.0f} times the middle one",
                                     place, largest, sorted.back(), sorted.back() / middle));
+  }
+  if (const double share = MeanEnergyShare(head); share > 0.9) {
+    warnings->push_back(fmt::format(
+        "{}: {:.0f} % of the energy is the same in every token (a bias)", place, 100 * share));
   }
   if (const double share = ClippedShare(head.magnitudes, range); share > 5e-4) {
     warnings->push_back(fmt::format("{}: {:.2g} of the values are clipped", place, share));

@@ -55,7 +55,7 @@ Result<CalibrationTable> ParseCalibrationTable(const std::string& json, const st
 KvStaticScales StaticScales(const CalibratedLayer& layer, const KvCacheSpec& spec);
 
 // What a reader of a calibration should know: clipped shares, heads of which nothing was seen,
-// channels far above the rest. One line each.
+// channels far above the rest, heads that are mostly bias. One line each.
 std::vector<std::string> CalibrationWarnings(const KvStatistics& statistics,
                                              const CalibrationTable& table);
 

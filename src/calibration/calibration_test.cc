@@ -198,6 +198,15 @@ TEST(CalibrationTable, WarningsNameOutliersAndSilence) {
   const KvStatistics statistics = Observed();
   EXPECT_THAT(CalibrationWarnings(statistics, MakeCalibrationTable(statistics, {})),
               ElementsAre(HasSubstr("layer 1, K head 1: channel 3 reaches 40")));
+  KvStatistics biased(TwoLayers());
+  const std::vector<float> ones(kHeadDim, 1.0f);
+  for (int i = 0; i < 8; ++i) {
+    const int layer = i / 4, head = i / 2 % 2;
+    biased.Observe(layer, head, i % 2 == 0 ? KvSide::kKey : KvSide::kValue, ones.data(), 0, 3);
+  }
+  const auto of_biased = CalibrationWarnings(biased, MakeCalibrationTable(biased, {}));
+  EXPECT_EQ(of_biased.size(), 8u);
+  EXPECT_THAT(of_biased.front(), HasSubstr("layer 0, K head 0: 100 % of the energy"));
   const KvStatistics silent(TwoLayers());
   const CalibrationTable table = MakeCalibrationTable(silent, {});
   EXPECT_EQ(CalibrationWarnings(silent, table).size(), 8u);

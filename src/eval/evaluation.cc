@@ -88,11 +88,23 @@ bool NeedsStaticScales(const CachePlan& plan) {
   });
 }
 
-// The table of the calibration text, or the one that was given.
+// Formats of single layers have no static scales.
+Result<bool> NeedsCalibration(const std::vector<EvaluationCandidate>& candidates) {
+  for (const EvaluationCandidate& candidate : candidates) {
+    TQ_ASSIGN_OR_RETURN(const KvSidePair sides,
+                        ParseKvFormat(candidate.kv_cache_dtype, candidate.kv_scale_granularity,
+                                      candidate.kv_transform, nullptr));
+    if (IsStatic(sides.k.granularity) || IsStatic(sides.v.granularity)) return true;
+  }
+  return false;
+}
+
+// The table of the calibration text where a candidate needs it, or the one that was given.
 Result<std::shared_ptr<const CalibrationTable>> Calibrate(const std::shared_ptr<const Model>& model,
                                                           const std::vector<int32_t>& calibration,
                                                           const EvaluationOptions& options) {
-  if (calibration.empty()) return options.cache.calibration;
+  TQ_ASSIGN_OR_RETURN(const bool needed, NeedsCalibration(options.candidates));
+  if (calibration.empty() || !needed) return options.cache.calibration;
   TQ_ASSIGN_OR_RETURN(const auto statistics, ObserveModel(model, {calibration},
                                                           {options.num_threads, options.isa,
                                                            options.stop, /*progress=*/{}}));

@@ -31,8 +31,8 @@ TQ_ALWAYS_INLINE void StageOverVectors(float* x, int n, int stride) {
   }
 }
 
-void RotateRow(const float* in, float* out, int head_dim, bool inverse, float norm) {
-  const int n = head_dim & -head_dim;
+// n: channels that are rotated together.
+void RotateRow(const float* in, float* out, int head_dim, int n, float norm, bool inverse) {
   const float* signs = kRotationSigns.data();
   for (int c = 0; c < head_dim; c += kVector) {
     __m256 x = _mm256_loadu_ps(in + c);
@@ -52,13 +52,12 @@ void RotateRow(const float* in, float* out, int head_dim, bool inverse, float no
 }  // namespace
 
 void Rotate(const RotateArgs& args) {
+  const int n = args.head_dim & -args.head_dim;
   // Rounded once, from double, as the specification does.
-  const double root = _mm_cvtsd_f64(_mm_sqrt_sd(
-      _mm_setzero_pd(), _mm_set_sd(static_cast<double>(args.head_dim & -args.head_dim))));
-  const auto norm = static_cast<float>(1.0 / root);
+  const auto norm = static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(n)));
   for (int row = 0; row < args.num_rows; ++row) {
     RotateRow(args.in + Size(row) * args.in_stride, args.out + Size(row) * args.out_stride,
-              args.head_dim, args.inverse, norm);
+              args.head_dim, n, norm, args.inverse);
   }
 }
 
