@@ -24,15 +24,11 @@ class OurAttention final : public Contender {
                               .num_kv_heads = shape.num_kv_heads,
                               .head_dim = shape.head_dim,
                               .block_size = shape.block_size};
-    const auto is_integer = [](KvCacheDtype dtype) {
-      return dtype == KvCacheDtype::kInt8 || dtype == KvCacheDtype::kInt4 ||
-             dtype == KvCacheDtype::kInt4Asym;
-    };
     engine = "turboquant";
     k = Name(spec.k.dtype);
     v = Name(spec.v.dtype);
     isa = Name(kernels.isa);
-    integer = is_integer(spec.k.dtype) && is_integer(spec.v.dtype);
+    integer = IsInteger(spec.k.dtype) && IsInteger(spec.v.dtype);
     const int copies = shape.shared ? 1 : shape.sequences;
     const int blocks = shape.Depth() / shape.block_size * copies;
     num_layers = shape.NumLayers(static_cast<size_t>(blocks) * spec.BytesPerBlock());

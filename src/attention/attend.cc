@@ -6,11 +6,12 @@
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
+#include "base/half.h"
 
 namespace turboquant {
 namespace {
 
-constexpr int kMaxRunTiles = 256 / kMaxTileTokens;  // of the largest block
+constexpr int kMaxRunTiles = kMaxBlockTokens / kMaxTileTokens;
 
 // What the rows of a unit see of a run, tile by tile. Where a KV head has more than kMaxTileRows
 // rows they all belong to one query, so that the same entries serve every kernel call.
@@ -79,9 +80,9 @@ class UnitWorker {
     return window > 0 ? std::max(0, query_position - window + 1) : 0;
   }
 
-  const float* RotatedQueries(const float* rows, int num_rows) const;
+  const float* RotatedQueries(const float* rows, int num_rows, size_t unit_row) const;
   void PrepareQueries(const TileFormat& format);
-  uint8_t* PrepareQuery(const TileFormat& format, size_t row, int head, uint8_t* out);
+  void PrepareQuery(const TileFormat& format, size_t row, int head, size_t unit_row);
   void PrepareCodedQueries();
   void FillMask(const RunExtent& extent, int run_tokens, RunMask* mask) const;
   const RunMask& MaskOfBlock(int block);
@@ -91,6 +92,10 @@ class UnitWorker {
                    const RunMask& mask, const AttentionState& state);
   void AttendRun(const TileFormat& format, const uint8_t* run, const uint8_t* next_run,
                  const RunMask& mask, size_t first_row, const AttentionState& state);
+  const uint16_t* ScalesOfRun(const KvSideSpec& side, const uint8_t* scales, const uint8_t* base,
+                              uint16_t* expanded) const;
+  const float* MeanScores(const TileFormat& format, const uint8_t* run, size_t row, int num_rows,
+                          float* out) const;
   void ApplyStaticValueScales(const AttentionState& state);
   void KeepPartial();
 
@@ -107,52 +112,53 @@ class UnitWorker {
   RunMask full_mask_, mask_;
 };
 
-// rows: [num_rows][head_dim]
-const float* UnitWorker::RotatedQueries(const float* rows, int num_rows) const {
+// rows: [num_rows][head_dim], those of the unit from unit_row on
+const float* UnitWorker::RotatedQueries(const float* rows, int num_rows, size_t unit_row) const {
   if (layer_.rotate_k == nullptr) return rows;
+  float* rotated = scratch_->rotated + unit_row * head_dim_;
   layer_.rotate_k({.in = rows,
                    .in_stride = head_dim_,
-                   .out = scratch_->rotated,
+                   .out = rotated,
                    .out_stride = head_dim_,
                    .num_rows = num_rows,
                    .head_dim = layer_.shape.head_dim,
                    .inverse = false});
-  return scratch_->rotated;
+  return rotated;
 }
 
 // Row of the unit: [KV head][tile][query][head of the group].
 void UnitWorker::PrepareQueries(const TileFormat& format) {
-  uint8_t* out = scratch_->prepared_q;
+  size_t unit_row = 0;
   for (int head = unit_.head_begin; head < unit_.head_end; ++head) {
     for (const int member : members_) {
       const QueryTile& tile = Tile(member);
       const int first_row = task_.chunks[static_cast<size_t>(tile.chunk)].first_row;
       for (int query = 0; query < tile.num_queries; ++query) {
-        out = PrepareQuery(format, static_cast<size_t>(first_row + tile.first_query + query), head,
-                           out);
+        PrepareQuery(format, static_cast<size_t>(first_row + tile.first_query + query), head,
+                     unit_row);
+        unit_row += static_cast<size_t>(group_);
       }
     }
   }
 }
 
-// The rows of one query and KV head; returns where they end.
-uint8_t* UnitWorker::PrepareQuery(const TileFormat& format, size_t row, int head, uint8_t* out) {
+// The rows of one query and KV head.
+void UnitWorker::PrepareQuery(const TileFormat& format, size_t row, int head, size_t unit_row) {
   const HeadScales scales =
       ScalesOfHead(format.spec.k, view_.static_scales->k, head, format.spec.head_dim);
   const float* q = task_.q + row * task_.q_stride + static_cast<size_t>(head * group_) * head_dim_;
   for (int first = 0; first < group_; first += kMaxTileRows) {
     const int num_rows = std::min(kMaxTileRows, group_ - first);
-    format.prepare_q({.q = RotatedQueries(q + static_cast<size_t>(first) * head_dim_, num_rows),
+    const size_t to = unit_row + static_cast<size_t>(first);
+    format.prepare_q({.q = RotatedQueries(q + static_cast<size_t>(first) * head_dim_, num_rows, to),
                       .q_stride = head_dim_,
                       .num_rows = num_rows,
                       .head_dim = format.spec.head_dim,
                       .group_size = format.spec.k.ChannelsPerScale(format.spec.head_dim),
                       .scale = layer_.params.scale * scales.head,
                       .channel_scales = scales.channels,
-                      .out = out});
-    out += static_cast<size_t>(num_rows) * format.PreparedRowBytes();
+                      .out = scratch_->prepared_q + to * format.PreparedRowBytes()});
   }
-  return out;
 }
 
 // The splits of a tile often follow each other on one thread and want the same queries.
@@ -253,18 +259,57 @@ void UnitWorker::AttendHeads(const TileFormat& format, const uint8_t* block,
   }
 }
 
+// Scales of one side of a run, of all its tokens; null where there are none. Those of one byte are expanded
+// into `expanded`.
+const uint16_t* UnitWorker::ScalesOfRun(const KvSideSpec& side, const uint8_t* scales,
+                                        const uint8_t* base, uint16_t* expanded) const {
+  if (!IsDynamic(side.granularity)) return nullptr;
+  if (!side.HasByteScales()) return reinterpret_cast<const uint16_t*>(scales);
+  layer_.expand_scales({.codes = scales,
+                        .base = *reinterpret_cast<const uint16_t*>(base),
+                        .num_tokens = block_size(),
+                        .scales = expanded});
+  return expanded;
+}
+
+// What the mean of the run's keys adds to the scores of rows from `row` of the unit on; null without one.
+const float* UnitWorker::MeanScores(const TileFormat& format, const uint8_t* run, size_t row,
+                                    int num_rows, float* out) const {
+  if (!format.spec.k.HasMean()) return nullptr;
+  const uint16_t scale = *reinterpret_cast<const uint16_t*>(run + format.layout.k_mean_scale);
+  layer_.mean_dot({.q = scratch_->rotated + row * head_dim_,
+                   .q_stride = head_dim_,
+                   .num_rows = num_rows,
+                   .head_dim = format.spec.head_dim,
+                   .mean_bits = MeanBits(format.spec.k.dtype),
+                   .codes = run + format.layout.k_mean,
+                   .scale = HalfToFloat(scale) * layer_.params.scale,
+                   .out = out});
+  return out;
+}
+
 void UnitWorker::AttendRun(const TileFormat& format, const uint8_t* run, const uint8_t* next_run,
                            const RunMask& mask, size_t first_row, const AttentionState& state) {
   const KvCacheSpec& spec = format.spec;
   const KvBlockLayout& layout = format.layout;
   const size_t q_row_bytes = format.PreparedRowBytes();
-  const auto scales_at = [&](bool present, size_t offset, size_t token) {
-    return present ? reinterpret_cast<const uint16_t*>(run + offset) + token : nullptr;
+  const auto from = [](const uint16_t* scales, size_t token) {
+    return scales == nullptr ? nullptr : scales + token;
   };
+  const auto zero_points = [&](const KvSideSpec& side, size_t offset) {
+    return side.HasZeroPoint() ? reinterpret_cast<const uint16_t*>(run + offset) : nullptr;
+  };
+  uint16_t expanded_k[kMaxBlockTokens], expanded_v[kMaxBlockTokens];
+  const uint16_t* k_scales =
+      ScalesOfRun(spec.k, run + layout.k_scales, run + layout.k_scale_base, expanded_k);
+  const uint16_t* v_scales =
+      ScalesOfRun(spec.v, run + layout.v_scales, run + layout.v_scale_base, expanded_v);
+  const uint16_t* k_zero_points = zero_points(spec.k, layout.k_zero_points);
+  const uint16_t* v_zero_points = zero_points(spec.v, layout.v_zero_points);
   if (next_run != nullptr) {  // scales and zero points; the kernels fetch the lines
     for (size_t i = 0; i < layout.k_lines; i += kCacheLineBytes) __builtin_prefetch(next_run + i);
   }
-  float rescale[kMaxTileRows];
+  float rescale[kMaxTileRows], mean_scores[kMaxTileRows];
   for (size_t i = 0; i < static_cast<size_t>(mask.num_tiles); ++i) {
     if (mask.num_tokens[i] == 0) continue;
     const size_t token = i * kMaxTileTokens;
@@ -278,14 +323,15 @@ void UnitWorker::AttendRun(const TileFormat& format, const uint8_t* run, const u
       const bool prefetch = next_run != nullptr && row == 0;
       format.qk({.q = scratch_->prepared_q + (first_row + row) * q_row_bytes,
                  .k = run + k_offset,
-                 .scales = scales_at(IsDynamic(spec.k.granularity), layout.k_scales, token),
-                 .zero_points = scales_at(spec.k.HasZeroPoint(), layout.k_zero_points, token),
+                 .scales = from(k_scales, token),
+                 .zero_points = from(k_zero_points, token),
                  .scale_stride = spec.block_size,
                  .num_rows = num_rows,
                  .num_tokens = mask.num_tokens[i],
                  .head_dim = spec.head_dim,
                  .group_size = spec.k.ChannelsPerScale(spec.head_dim),
                  .scores = scratch_->scores,
+                 .offsets = MeanScores(format, run, first_row + row, num_rows, mean_scores),
                  .prefetch = prefetch ? next_run + k_offset : nullptr});
       layer_.softmax({.scores = scratch_->scores,
                       .begin = mask.begin[i],
@@ -298,8 +344,8 @@ void UnitWorker::AttendRun(const TileFormat& format, const uint8_t* run, const u
                       .rescale = rescale});
       format.pv({.p = scratch_->scores,
                  .v = run + v_offset,
-                 .scales = scales_at(IsDynamic(spec.v.granularity), layout.v_scales, token),
-                 .zero_points = scales_at(spec.v.HasZeroPoint(), layout.v_zero_points, token),
+                 .scales = from(v_scales, token),
+                 .zero_points = from(v_zero_points, token),
                  .scale_stride = spec.block_size,
                  .num_rows = num_rows,
                  .num_tokens = mask.num_tokens[i],

@@ -19,7 +19,7 @@ namespace turboquant {
 struct AttendScratch {
   uint8_t* prepared_q;     // [unit rows] x the larger prepared row
   float* scores;           // [kMaxTileRows][kMaxTileTokens]
-  float* rotated;          // [kMaxTileRows][head_dim], queries on their way to prepared_q
+  float* rotated;          // [unit rows][head_dim], queries as the cache's keys are; where they are
   AttentionState merged;   // [unit rows]
   AttentionState current;  // [unit rows]
   // Whose queries prepared_q holds, for closed blocks: tile (or first member and their number) and

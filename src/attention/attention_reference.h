@@ -5,7 +5,7 @@
 //   logit      d = (head_dim + 16) u sum_c |q_c k_c| scale                          any order of
 //   summation, folded scales
 //                + integer codes: max_c |q'_c| / 65024 * sum_c |k_c| / static_c      q' = q * scale
-//                * static: half a step
+//                * static: half a step (narrow codes: 254); k without the block's mean
 //                + bf16 dot products: 2^-16 sum_c |q_c k_c| scale                    q as two bf16
 //                terms
 //                + cap * 2^-20 where a soft cap is set                               tanh
@@ -21,6 +21,7 @@
 #define TURBOQUANT_ATTENTION_ATTENTION_REFERENCE_H_
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +29,9 @@
 
 #include "attention/attention_test_util.h"
 #include "base/aligned_buffer.h"
+#include "codec/block_mean.h"
 #include "codec/rotation.h"
+#include "codec/scale_fit.h"
 
 namespace turboquant::attention_test {
 
@@ -38,6 +41,7 @@ struct ReferenceSide {
   std::vector<float> coded;  // decoded; closed blocks only, else 0
   std::vector<float>
       scales;  // step of the code: coded = scale * (code - zero point); 1 without scales
+  std::vector<float> means;  // the part of `coded` that is the block's mean
 };
 
 class Reference {
@@ -93,6 +97,8 @@ class Reference {
   void Read(KvSide side, ReferenceSide* data) const;
   void ReadBlock(KvSide side, int block, int head, ReferenceSide* data) const;
   std::vector<float> ExactRows(KvSide side, int block, int head) const;
+  float MeanOf(const uint8_t* run, int channel) const;
+  void EncodeSide(KvSide side, std::vector<float> x, int head, uint8_t* run) const;
 
   Geometry geometry_;
   KvCacheSpec spec_;
@@ -103,13 +109,8 @@ class Reference {
   ReferenceSide k_, v_;
 };
 
-inline bool IsIntegerFormat(KvCacheDtype dtype) {
-  return dtype == KvCacheDtype::kInt8 || dtype == KvCacheDtype::kInt4 ||
-         dtype == KvCacheDtype::kInt4Asym;
-}
-
 inline void Reference::RotateHeads(const KvSideSpec& side, std::vector<float>* row) const {
-  if (side.transform != KvTransform::kRotated) return;
+  if (!IsRotated(side.transform)) return;
   const auto stride = static_cast<size_t>(spec_.head_dim);
   Rotate({.in = row->data(),
           .in_stride = stride,
@@ -123,7 +124,7 @@ inline void Reference::RotateHeads(const KvSideSpec& side, std::vector<float>* r
 // The output in the model's own frame, by the matrix: (-1)^popcount(i & j) / sqrt(n). A channel may
 // be off by the mean bound of its n, plus one rounding per stage and factor.
 inline void Reference::RotateBack(Row* row) const {
-  if (spec_.v.transform != KvTransform::kRotated) return;
+  if (!IsRotated(spec_.v.transform)) return;
   const Row rotated = *row;
   const int n = RotationSize(spec_.head_dim);
   const double norm = 1 / std::sqrt(static_cast<double>(n));
@@ -153,9 +154,18 @@ inline void Reference::Read(KvSide side, ReferenceSide* data) const {
   }
   data->coded.assign(data->exact.size(), 0.0f);
   data->scales.assign(data->exact.size(), 1.0f);
+  data->means.assign(data->exact.size(), 0.0f);
   for (int block = 0; block < sequence_.num_tokens / spec_.block_size; ++block) {
     for (int head = 0; head < spec_.num_kv_heads; ++head) ReadBlock(side, block, head, data);
   }
+}
+
+// Stored mean of the keys of a run, one channel.
+inline float Reference::MeanOf(const uint8_t* run, int channel) const {
+  const KvBlockLayout& layout = *view_.layout;
+  const int code = MeanCode(run + layout.k_mean, MeanBits(spec_.k.dtype), channel);
+  return HalfToFloat(*reinterpret_cast<const uint16_t*>(run + layout.k_mean_scale)) *
+         static_cast<float>(code);
 }
 
 inline void Reference::ReadBlock(KvSide side, int block, int head, ReferenceSide* data) const {
@@ -163,8 +173,15 @@ inline void Reference::ReadBlock(KvSide side, int block, int head, ReferenceSide
   const KvBlockLayout& layout = *view_.layout;
   const uint8_t* run =
       view_.Block(static_cast<size_t>(block)) + static_cast<size_t>(head) * layout.bytes_per_head;
-  const auto* scales =
-      reinterpret_cast<const uint16_t*>(run + (key ? layout.k_scales : layout.v_scales));
+  std::array<uint16_t, kMaxBlockTokens> expanded;
+  const uint8_t* stored_scales = run + (key ? layout.k_scales : layout.v_scales);
+  const auto* scales = reinterpret_cast<const uint16_t*>(stored_scales);
+  if (Side(side).HasByteScales()) {
+    const size_t base = key ? layout.k_scale_base : layout.v_scale_base;
+    ExpandScales({stored_scales, *reinterpret_cast<const uint16_t*>(run + base), spec_.block_size,
+                  expanded.data()});
+    scales = expanded.data();
+  }
   const auto* zero_points =
       reinterpret_cast<const uint16_t*>(run + (key ? layout.k_zero_points : layout.v_zero_points));
   const auto d = static_cast<size_t>(spec_.head_dim);
@@ -181,6 +198,10 @@ inline void Reference::ReadBlock(KvSide side, int block, int head, ReferenceSide
     for (int c = 0; c < spec_.head_dim; ++c) {
       const size_t index = Index(block * spec_.block_size + t, head, c);
       data->coded[index] = x[static_cast<size_t>(t) * d + static_cast<size_t>(c)];
+      if (key && spec_.k.HasMean()) {
+        data->means[index] = MeanOf(run, c);
+        data->coded[index] += data->means[index];
+      }
       if (IsDynamic(Side(side).granularity)) {
         data->scales[index] = HalfToFloat(scales[c / group_size * spec_.block_size + t]);
       } else if (IsStatic(Side(side).granularity)) {
@@ -200,6 +221,33 @@ inline std::vector<float> Reference::ExactRows(KvSide side, int block, int head)
   return x;
 }
 
+// Exact values of a block to the run of one KV head, by the codec's plain code.
+inline void Reference::EncodeSide(KvSide side, std::vector<float> x, int head, uint8_t* run) const {
+  const KvBlockLayout& layout = *view_.layout;
+  const bool key = side == KvSide::kKey;
+  const auto f16_at = [run](size_t offset) { return reinterpret_cast<uint16_t*>(run + offset); };
+  if (key && spec_.k.HasMean()) {
+    CenterKeys({x.data(), spec_.block_size, spec_.head_dim, MeanBits(spec_.k.dtype),
+                run + layout.k_mean, f16_at(layout.k_mean_scale)});
+  }
+  const size_t scales_at = key ? layout.k_scales : layout.v_scales;
+  std::array<uint16_t, kMaxBlockTokens> fitted;
+  uint16_t* scales = f16_at(scales_at);
+  if (Side(side).HasByteScales()) {
+    FitScales({Side(side).dtype, x.data(), spec_.block_size, spec_.head_dim, run + scales_at,
+               f16_at(key ? layout.k_scale_base : layout.v_scale_base), fitted.data()});
+    scales = fitted.data();
+  }
+  EncodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
+              .spec = Side(side),
+              .x = x.data(),
+              .static_scales = ScalesOfHead(Side(side), Static(side), head, spec_.head_dim),
+              .lines = run + (key ? layout.k_lines : layout.v_lines),
+              .scales = scales,
+              .zero_points = f16_at(key ? layout.k_zero_points : layout.v_zero_points),
+              .end_codes = nullptr});
+}
+
 inline bool Reference::BlocksAreEncodedExactValues() const {
   const KvBlockLayout& layout = *view_.layout;
   for (int block = 0; block < sequence_.num_tokens / spec_.block_size; ++block) {
@@ -210,18 +258,7 @@ inline bool Reference::BlocksAreEncodedExactValues() const {
       // Padding is nobody's: it is compared with itself.
       std::copy_n(run, layout.bytes_per_head, expected.data());
       for (const KvSide side : {KvSide::kKey, KvSide::kValue}) {
-        const bool key = side == KvSide::kKey;
-        EncodeTile(
-            {.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
-             .spec = Side(side),
-             .x = ExactRows(side, block, head).data(),
-             .static_scales = ScalesOfHead(Side(side), Static(side), head, spec_.head_dim),
-             .lines = expected.data() + (key ? layout.k_lines : layout.v_lines),
-             .scales = reinterpret_cast<uint16_t*>(expected.data() +
-                                                   (key ? layout.k_scales : layout.v_scales)),
-             .zero_points = reinterpret_cast<uint16_t*>(
-                 expected.data() + (key ? layout.k_zero_points : layout.v_zero_points)),
-             .end_codes = nullptr});
+        EncodeSide(side, ExactRows(side, block, head), head, expected.data());
       }
       if (!std::equal(run, run + layout.bytes_per_head, expected.data())) return false;
     }
@@ -241,6 +278,8 @@ inline Reference::Weights Reference::WeightsOf(int position, int query_head) con
     const double folded = is_static ? static_cast<double>(StaticScale(KvSide::kKey, head, c)) : 1.0;
     max_q = std::max(max_q, std::fabs(static_cast<double>(q[c])) * scale * folded);
   }
+  const double query_codes =
+      static_cast<double>(IsNarrow(spec_.k.dtype) ? kMaxNarrowQCode : kMaxQCode);
   Weights result;
   for (int t = FirstSeen(position); t <= position; ++t) {
     const bool exact = IsExact(t, position);
@@ -251,10 +290,12 @@ inline Reference::Weights Reference::WeightsOf(int position, int query_head) con
       const double product = static_cast<double>(q[c]) * value * scale;
       dot += product;
       magnitude += std::fabs(product);
-      code_sum += std::fabs(value) / (is_static ? static_cast<double>(k_.scales[i]) : 1.0);
+      // The mean's part is not multiplied by the query's codes.
+      const double coded = exact ? 0 : value - static_cast<double>(k_.means[i]);
+      code_sum += std::fabs(coded) / (is_static ? static_cast<double>(k_.scales[i]) : 1.0);
     }
     double error = (spec_.head_dim + 16) * kUlp * magnitude;
-    if (!exact && IsIntegerFormat(spec_.k.dtype)) error += max_q / 65024 * code_sum;
+    if (!exact && IsInteger(spec_.k.dtype)) error += max_q / (2 * query_codes) * code_sum;
     if (!exact && bf16_k_) error += 0x1p-16 * magnitude;
     if (geometry_.logit_softcap > 0) {
       const double cap = static_cast<double>(geometry_.logit_softcap);
@@ -289,7 +330,7 @@ inline Reference::Row Reference::Attend(int position, int query_head) const {
       magnitude += weight * std::fabs(value);
       if (!exact && bf16_v_) rounding += 0x1p-8 * weight * std::fabs(value);
       if (t % std::min(spec_.block_size, kMaxTileTokens) == 0) tile_max = tile_codes = 0;
-      if (exact || !IsIntegerFormat(spec_.v.dtype) || v_.scales[i] == 0) continue;
+      if (exact || !IsInteger(spec_.v.dtype) || v_.scales[i] == 0) continue;
       const double before = tile_max * tile_codes;
       tile_max = std::max(tile_max, weight * static_cast<double>(v_.scales[i]));
       tile_codes += std::fabs(value) / static_cast<double>(v_.scales[i]);

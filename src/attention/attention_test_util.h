@@ -272,12 +272,13 @@ class Harness {
  private:
   static std::vector<float> StaticScales(const KvSideSpec& side, const Geometry& geometry,
                                          float amax) {
-    const float unit = side.dtype == KvCacheDtype::kInt4 ? 1.0f / 7 : 1.0f / 127;
+    const float unit = side.dtype == KvCacheDtype::kInt4Sym ? 1.0f / 7 : 1.0f / 127;
     const auto heads = static_cast<size_t>(geometry.num_kv_heads);
     size_t count = 0;
     switch (side.granularity) {
       case ScaleGranularity::kNone:
       case ScaleGranularity::kPerTokenHead:
+      case ScaleGranularity::kPerTokenHeadU8:
       case ScaleGranularity::kPerGroup:
         return {};
       case ScaleGranularity::kPerTensor:

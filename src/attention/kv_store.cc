@@ -5,6 +5,7 @@
 
 #include "attention/exact_tile.h"
 #include "base/check.h"
+#include "codec/block_mean.h"
 
 namespace turboquant {
 namespace {
@@ -65,6 +66,44 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
   }
 }
 
+// Where the parts of one side lie in the run of a KV head.
+struct SideOffsets {
+  size_t lines, scales, zero_points, scale_base;
+};
+
+// Encodes args.scratch, [block_size][head_dim] of one side, into its run. Returns the end codes.
+int64_t EncodeSide(const KvStoreArgs& args, KvSide side, uint8_t* run, const SideOffsets& at) {
+  const LayerContext& layer = *args.layer;
+  const KvCacheSpec& spec = layer.coded.spec;
+  const bool key = side == KvSide::kKey;
+  const KvSideSpec& side_spec = key ? spec.k : spec.v;
+  const std::vector<float>& static_scales =
+      key ? args.view.static_scales->k : args.view.static_scales->v;
+  uint16_t fitted[kMaxBlockTokens];
+  auto* scales = reinterpret_cast<uint16_t*>(run + at.scales);
+  if (side_spec.HasByteScales()) {
+    layer.fit_scales({.dtype = side_spec.dtype,
+                      .x = args.scratch,
+                      .num_tokens = spec.block_size,
+                      .head_dim = spec.head_dim,
+                      .codes = run + at.scales,
+                      .base = reinterpret_cast<uint16_t*>(run + at.scale_base),
+                      .scales = fitted});
+    scales = fitted;
+  }
+  int64_t end_codes = 0;
+  (key ? layer.encode_k : layer.encode_v)(
+      {.shape = {.side = side, .num_tokens = spec.block_size, .head_dim = spec.head_dim},
+       .spec = side_spec,
+       .x = args.scratch,
+       .static_scales = ScalesOfHead(side_spec, static_scales, args.head, spec.head_dim),
+       .lines = run + at.lines,
+       .scales = scales,
+       .zero_points = reinterpret_cast<uint16_t*>(run + at.zero_points),
+       .end_codes = &end_codes});
+  return end_codes;
+}
+
 // Encodes a full exact tile into the block's own memory.
 void CloseBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
   const LayerContext& layer = *args.layer;
@@ -72,26 +111,22 @@ void CloseBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
   const KvBlockLayout& layout = layer.coded.layout;
   const auto head = static_cast<size_t>(args.head);
   uint8_t* run = args.view.Block(static_cast<size_t>(block)) + head * layout.bytes_per_head;
-  const auto encode = [&](KvSide side, EncodeFn kernel, const KvSideSpec& side_spec,
-                          const std::vector<float>& static_scales, size_t lines, size_t scales,
-                          size_t zero_points) {
-    int64_t end_codes = 0;
-    kernel({.shape = {.side = side, .num_tokens = spec.block_size, .head_dim = spec.head_dim},
-            .spec = side_spec,
-            .x = args.scratch,
-            .static_scales = ScalesOfHead(side_spec, static_scales, args.head, spec.head_dim),
-            .lines = run + lines,
-            .scales = reinterpret_cast<uint16_t*>(run + scales),
-            .zero_points = reinterpret_cast<uint16_t*>(run + zero_points),
-            .end_codes = &end_codes});
-    return end_codes;
-  };
   GatherKeys(tile, spec.block_size, args.scratch);
-  const int64_t k_ends = encode(KvSide::kKey, layer.encode_k, spec.k, args.view.static_scales->k,
-                                layout.k_lines, layout.k_scales, layout.k_zero_points);
+  if (spec.k.HasMean()) {
+    CenterKeys({.x = args.scratch,
+                .num_tokens = spec.block_size,
+                .head_dim = spec.head_dim,
+                .mean_bits = MeanBits(spec.k.dtype),
+                .codes = run + layout.k_mean,
+                .scale = reinterpret_cast<uint16_t*>(run + layout.k_mean_scale)});
+  }
+  const int64_t k_ends =
+      EncodeSide(args, KvSide::kKey, run,
+                 {layout.k_lines, layout.k_scales, layout.k_zero_points, layout.k_scale_base});
   GatherValues(tile, spec.block_size, args.scratch);
-  const int64_t v_ends = encode(KvSide::kValue, layer.encode_v, spec.v, args.view.static_scales->v,
-                                layout.v_lines, layout.v_scales, layout.v_zero_points);
+  const int64_t v_ends =
+      EncodeSide(args, KvSide::kValue, run,
+                 {layout.v_lines, layout.v_scales, layout.v_zero_points, layout.v_scale_base});
   Add(k_ends, &args.saturation->k_end_codes[head]);
   Add(v_ends, &args.saturation->v_end_codes[head]);
   Add(int64_t{spec.block_size} * spec.head_dim, &args.saturation->num_codes[head]);

@@ -46,6 +46,9 @@ struct LayerContext {
   // Of K (and queries) and V (and outputs), whose side is rotated; else null. All stored values are
   // rotated then, those of exact tiles too.
   RotateFn rotate_k, rotate_v;
+  FitScalesFn fit_scales;        // of sides with byte scales
+  ExpandScalesFn expand_scales;  // the same, reading
+  MeanDotFn mean_dot;            // of K with a block mean
 
   LayerContext(int layer, const KvCacheSpec& spec, const LayerAttentionParams& layer_params,
                const KernelTable& kernels)
@@ -62,8 +65,11 @@ struct LayerContext {
         encode_v(kernels.of(spec.v.dtype).encode),
         softmax(kernels.softmax),
         to_half(kernels.to_half),
-        rotate_k(spec.k.transform == KvTransform::kRotated ? kernels.rotate : nullptr),
-        rotate_v(spec.v.transform == KvTransform::kRotated ? kernels.rotate : nullptr) {}
+        rotate_k(IsRotated(spec.k.transform) ? kernels.rotate : nullptr),
+        rotate_v(IsRotated(spec.v.transform) ? kernels.rotate : nullptr),
+        fit_scales(kernels.fit_scales),
+        expand_scales(kernels.expand_scales),
+        mean_dot(kernels.mean_dot) {}
 
   size_t ExactBytesPerBlock() const {
     return static_cast<size_t>(shape.num_kv_heads) * exact.layout.bytes_per_head;

@@ -122,7 +122,7 @@ void PagedAttention::Impl::AddLayer(const LayerContext& layer) {
       std::max(prepared_bytes, used.max_unit_rows() * std::max(layer.coded.PreparedRowBytes(),
                                                                layer.exact.PreparedRowBytes()));
   staging_tile_bytes = std::max(staging_tile_bytes, layer.ExactBytesPerBlock());
-  rotated_bytes = std::max(rotated_bytes, kMaxTileRows * head_dim * sizeof(float));
+  rotated_bytes = std::max(rotated_bytes, used.max_unit_rows() * head_dim * sizeof(float));
   store_bytes = std::max(store_bytes, KvStoreScratchFloats(layer.coded.spec) * sizeof(float));
   layers.push_back(layer);
 }

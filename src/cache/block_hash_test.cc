@@ -48,7 +48,7 @@ TEST(BlockHash, RootDependsOnEverythingThatChangesStoredBytes) {
   EXPECT_NE(RootHash(TwoLayers(), 3, "table-1"), root);
   const std::vector<std::function<void(KvCacheSpec*)>> changes = {
       [](KvCacheSpec* spec) { spec->k.dtype = KvCacheDtype::kFp8E4m3; },
-      [](KvCacheSpec* spec) { spec->v.dtype = KvCacheDtype::kInt4; },
+      [](KvCacheSpec* spec) { spec->v.dtype = KvCacheDtype::kInt4Sym; },
       [](KvCacheSpec* spec) { spec->k.granularity = ScaleGranularity::kPerHead; },
       [](KvCacheSpec* spec) { spec->v.group_size = 32; },
       [](KvCacheSpec* spec) { spec->v.transform = KvTransform::kRotated; },

@@ -20,13 +20,18 @@ float LargestCode(KvCacheDtype dtype) {
   switch (dtype) {
     case KvCacheDtype::kInt8:
       return 127;
-    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt4Sym:
       return 7;
     case KvCacheDtype::kFp8E4m3:
       return 448;
     case KvCacheDtype::kFp8E5m2:
       return 57344;
-    case KvCacheDtype::kInt4Asym:  // has no static scales
+    case KvCacheDtype::kInt6:  // has no static scales, as all below
+    case KvCacheDtype::kInt5:
+    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
+    case KvCacheDtype::kInt4Asym:
     case KvCacheDtype::kF32:
     case KvCacheDtype::kF16:
     case KvCacheDtype::kBf16:
@@ -314,6 +319,7 @@ KvStaticScales StaticScales(const CalibratedLayer& layer, const KvCacheSpec& spe
         break;
       case ScaleGranularity::kNone:
       case ScaleGranularity::kPerTokenHead:
+      case ScaleGranularity::kPerTokenHeadU8:
       case ScaleGranularity::kPerGroup:
         break;
     }

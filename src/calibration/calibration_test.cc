@@ -141,7 +141,7 @@ TEST(CalibrationTable, ScalesOfEveryGranularity) {
               ElementsAre(layer.k.ranges[0] / 127, 40.0f / 127));
   EXPECT_THAT(scales({KvCacheDtype::kFp8E4m3, kPerHead, 0, KvTransform::kRotated}),
               ElementsAre(layer.k.rotated_ranges[0] / 448, layer.k.rotated_ranges[1] / 448));
-  const auto channels = scales({KvCacheDtype::kInt4, kPerChannel});
+  const auto channels = scales({KvCacheDtype::kInt4Sym, kPerChannel});
   ASSERT_EQ(channels.size(), 2u * kHeadDim);
   EXPECT_EQ(channels[kHeadDim + 3], 40.0f / 7);
   EXPECT_TRUE(scales({KvCacheDtype::kInt8, kPerTokenHead}).empty());

@@ -46,13 +46,13 @@ void DequantizeInt4AsymRow(std::span<const uint8_t> codes, const AsymScale& scal
 constexpr uint8_t NibbleOfInt4(int8_t code) { return static_cast<uint8_t>(code + kInt4Bias); }
 constexpr int8_t Int4OfNibble(uint8_t nibble) { return static_cast<int8_t>(nibble - kInt4Bias); }
 
-static_assert(CodeBits(KvCacheDtype::kInt4) == 4 && CodeBits(KvCacheDtype::kInt4Asym) == 4);
+static_assert(CodeBits(KvCacheDtype::kInt4Sym) == 4 && CodeBits(KvCacheDtype::kInt4Asym) == 4);
 static_assert(NibbleOfInt4(-7) == 1 && NibbleOfInt4(7) == 15 && Int4OfNibble(1) == -7);
 static_assert(sizeof(AsymScale) == 4);
 // 64 tokens x head of 64: two runs of 64 f16 scales (and two of zero points), two tiles of 64 x 64
 // nibbles.
-static_assert(KvBlockLayout({.k = {.dtype = KvCacheDtype::kInt4},
-                             .v = {.dtype = KvCacheDtype::kInt4},
+static_assert(KvBlockLayout({.k = {.dtype = KvCacheDtype::kInt4Sym},
+                             .v = {.dtype = KvCacheDtype::kInt4Sym},
                              .num_kv_heads = 1,
                              .head_dim = 64,
                              .block_size = 64})

@@ -30,6 +30,8 @@ constexpr std::array kAliases = {
     Alias{"e4m3", KvCacheDtype::kFp8E4m3},
     Alias{"float8_e5m2", KvCacheDtype::kFp8E5m2},
     Alias{"e5m2", KvCacheDtype::kFp8E5m2},
+    Alias{"q5_0", KvCacheDtype::kInt5},
+    Alias{"q5_1", KvCacheDtype::kInt5},
     Alias{"q4_0", KvCacheDtype::kInt4},
     Alias{"i4", KvCacheDtype::kInt4},
     Alias{"q4_1", KvCacheDtype::kInt4Asym},
@@ -59,8 +61,18 @@ std::string_view Name(KvCacheDtype dtype) {
       return "fp8_e4m3";
     case KvCacheDtype::kFp8E5m2:
       return "fp8_e5m2";
+    case KvCacheDtype::kInt6:
+      return "int6";
+    case KvCacheDtype::kInt5:
+      return "int5";
     case KvCacheDtype::kInt4:
       return "int4";
+    case KvCacheDtype::kInt3:
+      return "int3";
+    case KvCacheDtype::kInt2:
+      return "int2";
+    case KvCacheDtype::kInt4Sym:
+      return "int4_sym";
     case KvCacheDtype::kInt4Asym:
       return "int4_asym";
   }
@@ -74,6 +86,8 @@ std::string_view Name(KvTransform transform) {
       return "none";
     case KvTransform::kRotated:
       return "rotated";
+    case KvTransform::kCentered:
+      return "centered";
   }
   CHECK(false);
   return "";
@@ -91,6 +105,8 @@ std::string_view Name(ScaleGranularity granularity) {
       return "per_channel";
     case ScaleGranularity::kPerTokenHead:
       return "per_token_head";
+    case ScaleGranularity::kPerTokenHeadU8:
+      return "per_token_head_u8";
     case ScaleGranularity::kPerGroup:
       return "per_group";
   }

@@ -8,17 +8,19 @@
 #include <utility>
 
 #include "base/check.h"
+#include "codec/narrow.h"
 
 namespace turboquant {
 namespace {
 
-constexpr int kMaxHeadDimOfSpec = 512;
 constexpr int kMaxKvHeads = 4096;
 constexpr std::array kBlockSizes = {16, 32, 64, 128, 256};
 constexpr std::array kGroupSizes = {32, 64, 128};
 constexpr std::array kAllGranularities = {
-    ScaleGranularity::kNone,       ScaleGranularity::kPerTensor,    ScaleGranularity::kPerHead,
-    ScaleGranularity::kPerChannel, ScaleGranularity::kPerTokenHead, ScaleGranularity::kPerGroup};
+    ScaleGranularity::kNone,           ScaleGranularity::kPerTensor,
+    ScaleGranularity::kPerHead,        ScaleGranularity::kPerChannel,
+    ScaleGranularity::kPerTokenHead,   ScaleGranularity::kPerTokenHeadU8,
+    ScaleGranularity::kPerGroup};
 
 template <size_t n>
 bool Contains(const std::array<int, n>& values, int value) {
@@ -40,12 +42,21 @@ bool Supports(KvCacheDtype dtype, ScaleGranularity granularity) {
       return granularity == ScaleGranularity::kNone;
     case KvCacheDtype::kFp8E4m3:
     case KvCacheDtype::kFp8E5m2:
-      return true;
+      return granularity != ScaleGranularity::kPerTokenHeadU8;
     case KvCacheDtype::kInt8:
-    case KvCacheDtype::kInt4:
       return granularity != ScaleGranularity::kNone;
+    case KvCacheDtype::kInt4Sym:
+      return granularity != ScaleGranularity::kNone &&
+             granularity != ScaleGranularity::kPerTokenHeadU8;
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
+    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
+      return granularity == ScaleGranularity::kPerTokenHeadU8;
     case KvCacheDtype::kInt4Asym:
-      return IsDynamic(granularity);
+      return granularity == ScaleGranularity::kPerTokenHead ||
+             granularity == ScaleGranularity::kPerGroup;
   }
   CHECK(false);
   return false;
@@ -80,6 +91,12 @@ Status ValidateTransform(const KvSideSpec& side) {
     return Fail(ErrorCode::kUnsupported,
                 "per_channel scales belong to the model's own channels: they take the transform "
                 "none");
+  }
+  if (side.transform == KvTransform::kCentered && IsStatic(side.granularity)) {
+    return Fail(ErrorCode::kUnsupported,
+                "{} scales are made for keys with their mean: they take the transform rotated or "
+                "none",
+                Name(side.granularity));
   }
   return {};
 }
@@ -127,12 +144,14 @@ Result<KvSideSpec> ParseGranularity(std::string_view text, KvCacheDtype dtype) {
               Name(dtype), SupportedGranularities(dtype));
 }
 
-Result<KvTransform> ParseTransform(std::string_view text, const KvSideSpec& side) {
-  if (text.empty()) return DefaultTransform(side.dtype, side.granularity);
-  for (const KvTransform transform : {KvTransform::kNone, KvTransform::kRotated}) {
+Result<KvTransform> ParseTransform(std::string_view text, KvSide side, const KvSideSpec& spec) {
+  if (text.empty()) return DefaultTransform(side, spec.dtype, spec.granularity);
+  for (const KvTransform transform :
+       {KvTransform::kNone, KvTransform::kRotated, KvTransform::kCentered}) {
     if (text == Name(transform)) return transform;
   }
-  return Fail(ErrorCode::kInvalidArgument, "unknown transform '{}': want rotated or none", text);
+  return Fail(ErrorCode::kInvalidArgument,
+              "unknown transform '{}': want none, rotated, or centered (K only)", text);
 }
 
 // "a/b" -> {a, b}; "a" -> {a, a}.
@@ -168,6 +187,7 @@ size_t NumStaticScales(const KvCacheSpec& spec, ScaleGranularity granularity) {
       return static_cast<size_t>(spec.num_kv_heads) * static_cast<size_t>(spec.head_dim);
     case ScaleGranularity::kNone:
     case ScaleGranularity::kPerTokenHead:
+    case ScaleGranularity::kPerTokenHeadU8:
     case ScaleGranularity::kPerGroup:
       return 0;
   }
@@ -189,6 +209,15 @@ Status ValidateScalesOfSide(const KvCacheSpec& spec, KvSide side, std::span<cons
                 Name(side), i, scales[i]);
   }
   return {};
+}
+
+// Narrow codes are packed in units along channels of K and tokens of V.
+Status ValidateUnits(KvCacheDtype dtype, std::string_view what, std::string_view of, int length) {
+  if (!IsNarrow(dtype)) return {};
+  const int unit = NarrowFormatOf(dtype).CodesPerLane();
+  if (length % unit == 0) return {};
+  return Fail(ErrorCode::kUnsupported, "{} wants {} of a multiple of {} {}, not {}",
+              turboquant::Name(dtype), what, unit, of, length);
 }
 
 }  // namespace
@@ -215,6 +244,11 @@ Status KvCacheSpec::Validate() const {
                   head_dim);
     }
   }
+  if (v.HasMean()) {
+    return Fail(ErrorCode::kUnsupported, "centered is a transform of K: V takes rotated or none");
+  }
+  TQ_RETURN_IF_ERROR(ValidateUnits(k.dtype, "heads", "channels", head_dim));
+  TQ_RETURN_IF_ERROR(ValidateUnits(v.dtype, "blocks", "tokens", block_size));
   return {};
 }
 
@@ -240,7 +274,10 @@ std::string KvCacheSpec::ToString() const {
   return text;
 }
 
-KvTransform DefaultTransform(KvCacheDtype dtype, ScaleGranularity granularity) {
+KvTransform DefaultTransform(KvSide side, KvCacheDtype dtype, ScaleGranularity granularity) {
+  if (side == KvSide::kKey && granularity == ScaleGranularity::kPerTokenHeadU8) {
+    return KvTransform::kCentered;
+  }
   const bool rotated = HasScales(dtype) && granularity != ScaleGranularity::kPerChannel;
   return rotated ? KvTransform::kRotated : KvTransform::kNone;
 }
@@ -254,7 +291,13 @@ ScaleGranularity DefaultGranularity(KvCacheDtype dtype) {
     case KvCacheDtype::kFp8E5m2:
       return ScaleGranularity::kNone;
     case KvCacheDtype::kInt8:
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
     case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
+      return ScaleGranularity::kPerTokenHeadU8;
+    case KvCacheDtype::kInt4Sym:
     case KvCacheDtype::kInt4Asym:
       return ScaleGranularity::kPerTokenHead;
   }
@@ -278,12 +321,13 @@ Result<KvSidePair> ParseKvFormat(std::string_view dtype, std::string_view granul
   if (transform.find('/') == std::string_view::npos) {
     if (only_v) transforms.first = "";
     if (only_k) transforms.second = "";
+    if (transform == Name(KvTransform::kCentered)) transforms.second = "";  // says nothing of V
   }
   KvSidePair pair;
   TQ_ASSIGN_OR_RETURN(pair.k, ParseGranularity(granularities.first, k));
   TQ_ASSIGN_OR_RETURN(pair.v, ParseGranularity(granularities.second, v));
-  TQ_ASSIGN_OR_RETURN(pair.k.transform, ParseTransform(transforms.first, pair.k));
-  TQ_ASSIGN_OR_RETURN(pair.v.transform, ParseTransform(transforms.second, pair.v));
+  TQ_ASSIGN_OR_RETURN(pair.k.transform, ParseTransform(transforms.first, KvSide::kKey, pair.k));
+  TQ_ASSIGN_OR_RETURN(pair.v.transform, ParseTransform(transforms.second, KvSide::kValue, pair.v));
   TQ_RETURN_IF_ERROR(ValidateSide(pair.k));
   TQ_RETURN_IF_ERROR(ValidateSide(pair.v));
   return pair;
@@ -309,6 +353,7 @@ HeadScales ScalesOfHead(const KvSideSpec& side, const std::vector<float>& scales
       return {.channels = scales.data() + index * static_cast<size_t>(head_dim)};
     case ScaleGranularity::kNone:
     case ScaleGranularity::kPerTokenHead:
+    case ScaleGranularity::kPerTokenHeadU8:
     case ScaleGranularity::kPerGroup:
       return {};
   }

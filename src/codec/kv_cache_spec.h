@@ -3,10 +3,12 @@
 // A block holds block_size tokens of one layer. It is num_kv_heads runs of equal length, one per KV
 // head:
 //
-//   [K scales | V scales | K zero points | V zero points | pad to 64][K lines][V lines]
+//   [K scales | V scales | K zero points | V zero points | K mean | bases | pad to 64][K lines][V lines]
 //
 // Scales and zero points are f16, [num_groups][block_size] each, present for dynamic granularities
-// only (zero points for int4_asym only). A line is 64 bytes = 16 lanes of 4 bytes; a lane holds
+// only (zero points for int4_asym only); scales of per_token_head_u8 are one byte [block_size]
+// (codec/scale_fit.h). The K mean (transform centered, codec/block_mean.h) and the bases, f16: scale of
+// the mean, base of the K scales, base of the V scales, are there where one of them is. A line is 64 bytes = 16 lanes of 4 bytes; a lane holds
 // e = 32 / CodeBits codes along the axis that the attention product sums over:
 //   K: lane = token,   codes = e consecutive channels: [block_size/16][head_dim/e][16 tokens][e]
 //   V: lane = channel, codes = e consecutive tokens:   [block_size/e][head_dim/16][16 channels][e]
@@ -14,8 +16,9 @@
 // nibble of byte [token][i] is channel 8*g + i and the high nibble channel 8*g + 4 + i (g = line of
 // the 16-token group); for V the low nibble of byte [channel][i] is token 8*g + i, the high nibble
 // token 8*g + 4 + i.
-// int8 K codes are stored biased, u8 = code + 128; int8 V codes are stored as s8. int4 codes are
-// stored as code + 8 on both sides; int4_asym codes 0..15 as they are. Codes of more than one byte
+// Narrow formats (int6 .. int2) pack lines of 8-bit codes as codec/narrow.h says.
+// int8 K codes are stored biased, u8 = code + 128; int8 V codes are stored as s8. int4_sym codes
+// are stored as code + 8 on both sides; int4_asym codes 0..15 as they are. Codes of more than one byte
 // and f16 scales are little endian.
 #ifndef TURBOQUANT_CODEC_KV_CACHE_SPEC_H_
 #define TURBOQUANT_CODEC_KV_CACHE_SPEC_H_
@@ -26,6 +29,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "codec/block_mean.h"
 #include "codec/kv_cache_dtype.h"
 
 namespace turboquant {
@@ -46,6 +50,10 @@ struct KvSideSpec {
   constexpr int ScalesPerToken(int head_dim) const {
     return IsDynamic(granularity) ? head_dim / ChannelsPerScale(head_dim) : 0;
   }
+  constexpr bool HasByteScales() const {
+    return granularity == ScaleGranularity::kPerTokenHeadU8;
+  }
+  constexpr bool HasMean() const { return transform == KvTransform::kCentered; }
   constexpr bool HasZeroPoint() const { return dtype == KvCacheDtype::kInt4Asym; }
   bool operator==(const KvSideSpec&) const = default;
 };
@@ -71,22 +79,25 @@ struct KvCacheSpec {
 // Byte offsets inside the run of one KV head.
 struct KvBlockLayout {
   size_t k_scales = 0, v_scales = 0, k_zero_points = 0, v_zero_points = 0;
+  size_t k_mean = 0;                                           // codes
+  size_t k_mean_scale = 0, k_scale_base = 0, v_scale_base = 0;  // f16 each
   size_t k_lines = 0, v_lines = 0;
   size_t bytes_per_head = 0;  // multiple of 64
   explicit constexpr KvBlockLayout(const KvCacheSpec& spec);
 };
 
-// The granularity that a format has if none is asked for: per_token_head for int8, int4 and
-// int4_asym, none otherwise.
+// The granularity that a format has if none is asked for: per_token_head_u8 for int8 and the narrow
+// formats, per_token_head for int4_sym and int4_asym, none otherwise.
 ScaleGranularity DefaultGranularity(KvCacheDtype dtype);
 
-// The transform that a format has if none is asked for: rotated where there are 8 bits or fewer,
-// except under scales per channel, which belong to the model's own channels.
-KvTransform DefaultTransform(KvCacheDtype dtype, ScaleGranularity granularity);
+// The transform that a side has if none is asked for: rotated where there are 8 bits or fewer, except
+// under scales per channel, which belong to the model's own channels; centered for K under byte
+// scales, where the mean fits into bytes that the f16 scales would take.
+KvTransform DefaultTransform(KvSide side, KvCacheDtype dtype, ScaleGranularity granularity);
 
 // "int8", "int8/int4", with "--kv-scale-granularity" text ("per_token_head", "per_group:64", K and
-// V apart with '/', empty = the format's default) and "--kv-transform" text ("rotated", "none", the
-// same way). One granularity or transform for both sides passes over a side whose format takes none
+// V apart with '/', empty = the format's default) and "--kv-transform" text ("rotated", "none", "centered",
+// the same way). One granularity or transform for both sides passes over a side whose format takes none
 // (f32, f16, bf16). Returns the K and V side; notes (may be null) collects what aliases mapped to.
 // What depends on the head size is left to KvCacheSpec::Validate.
 struct KvSidePair {
@@ -116,15 +127,20 @@ HeadScales ScalesOfHead(const KvSideSpec& side, const std::vector<float>& scales
 
 constexpr KvBlockLayout::KvBlockLayout(const KvCacheSpec& spec) {
   const size_t tokens = static_cast<size_t>(spec.block_size);
-  const size_t k_scale_bytes =
-      2 * tokens * static_cast<size_t>(spec.k.ScalesPerToken(spec.head_dim));
-  const size_t v_scale_bytes =
-      2 * tokens * static_cast<size_t>(spec.v.ScalesPerToken(spec.head_dim));
+  const auto scale_bytes = [&](const KvSideSpec& side) {
+    const size_t scales = tokens * static_cast<size_t>(side.ScalesPerToken(spec.head_dim));
+    return side.HasByteScales() ? scales : 2 * scales;
+  };
   const size_t codes = tokens * static_cast<size_t>(spec.head_dim);
-  v_scales = k_scales + k_scale_bytes;
-  k_zero_points = v_scales + v_scale_bytes;
-  v_zero_points = k_zero_points + (spec.k.HasZeroPoint() ? k_scale_bytes : 0);
-  const size_t header = v_zero_points + (spec.v.HasZeroPoint() ? v_scale_bytes : 0);
+  v_scales = k_scales + scale_bytes(spec.k);
+  k_zero_points = v_scales + scale_bytes(spec.v);
+  v_zero_points = k_zero_points + (spec.k.HasZeroPoint() ? scale_bytes(spec.k) : 0);
+  k_mean = v_zero_points + (spec.v.HasZeroPoint() ? scale_bytes(spec.v) : 0);
+  k_mean_scale = k_mean + (spec.k.HasMean() ? MeanBytes(spec.k.dtype, spec.head_dim) : 0);
+  k_scale_base = k_mean_scale + 2;
+  v_scale_base = k_scale_base + 2;
+  const bool bases = spec.k.HasMean() || spec.k.HasByteScales() || spec.v.HasByteScales();
+  const size_t header = bases ? v_scale_base + 2 : k_mean_scale;
   k_lines = (header + 63) / 64 * 64;
   v_lines = k_lines + codes * static_cast<size_t>(CodeBits(spec.k.dtype)) / 8;
   bytes_per_head = v_lines + codes * static_cast<size_t>(CodeBits(spec.v.dtype)) / 8;

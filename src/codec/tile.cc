@@ -10,6 +10,7 @@
 #include "codec/fp8.h"
 #include "codec/int4.h"
 #include "codec/int8.h"
+#include "codec/narrow.h"
 #include "codec/scale.h"
 
 namespace turboquant {
@@ -37,7 +38,7 @@ AsymScale FitGroup(KvCacheDtype dtype, std::span<const float> group) {
   switch (dtype) {
     case KvCacheDtype::kInt8:
       return {.scale = SymmetricScale(FiniteAmax(group), kInt8MaxCode), .zero_point = 0};
-    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt4Sym:
       return {.scale = SymmetricScale(FiniteAmax(group), kInt4MaxCode), .zero_point = 0};
     case KvCacheDtype::kFp8E4m3:
     case KvCacheDtype::kFp8E5m2:
@@ -47,6 +48,11 @@ AsymScale FitGroup(KvCacheDtype dtype, std::span<const float> group) {
     case KvCacheDtype::kF32:
     case KvCacheDtype::kF16:
     case KvCacheDtype::kBf16:
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
+    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
       break;
   }
   CHECK(false);
@@ -67,8 +73,14 @@ uint32_t EncodeValue(KvCacheDtype dtype, KvSide side, float x, const CodeScale& 
     case KvCacheDtype::kFp8E4m3:
     case KvCacheDtype::kFp8E5m2:
       return QuantizeFp8(dtype, x, scale.inv_scale);
-    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt4Sym:
       return NibbleOfInt4(QuantizeInt4(x, scale.inv_scale));
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
+    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
+      return static_cast<uint32_t>(QuantizeNarrow(NarrowFormatOf(dtype), x, scale.inv_scale));
     case KvCacheDtype::kInt4Asym:
       return QuantizeInt4Asym(x, scale.inv_scale, scale.zero_point);
   }
@@ -89,8 +101,14 @@ float DecodeValue(KvCacheDtype dtype, KvSide side, uint32_t bits, const CodeScal
     case KvCacheDtype::kFp8E4m3:
     case KvCacheDtype::kFp8E5m2:
       return DequantizeFp8(dtype, static_cast<uint8_t>(bits), scale.scale);
-    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt4Sym:
       return DequantizeInt4(Int4OfNibble(static_cast<uint8_t>(bits)), scale.scale);
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
+    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
+      return scale.scale * static_cast<float>(NarrowFormatOf(dtype).Level(static_cast<int>(bits)));
     case KvCacheDtype::kInt4Asym:
       return DequantizeInt4Asym(static_cast<uint8_t>(bits), scale.scale, scale.zero_point);
   }
@@ -104,12 +122,17 @@ bool IsEndCode(KvCacheDtype dtype, KvSide side, uint32_t bits) {
       const int code = CodeOfStoredInt8(side, static_cast<uint8_t>(bits));
       return code == kInt8MaxCode || code == -kInt8MaxCode;
     }
-    case KvCacheDtype::kInt4: {
+    case KvCacheDtype::kInt4Sym: {
       const int code = Int4OfNibble(static_cast<uint8_t>(bits));
       return code == kInt4MaxCode || code == -kInt4MaxCode;
     }
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
+    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
     case KvCacheDtype::kInt4Asym:
-      return bits == 0 || bits == kInt4AsymMaxCode;
+      return bits == 0 || bits == (1u << CodeBits(dtype)) - 1;
     case KvCacheDtype::kFp8E4m3:
       return (bits & 0x7F) == kMaxFp8E4m3Code;
     case KvCacheDtype::kFp8E5m2:
@@ -123,26 +146,6 @@ bool IsEndCode(KvCacheDtype dtype, KvSide side, uint32_t bits) {
   return false;
 }
 
-void StoreBits(uint8_t* lines, KvCacheDtype dtype, const CodeAddress& address, uint32_t bits) {
-  if (CodeBits(dtype) == 4) {
-    const uint32_t keep = lines[address.byte] & (0xF0u >> address.shift);
-    lines[address.byte] = static_cast<uint8_t>(keep | (bits << address.shift));
-    return;
-  }
-  for (int i = 0; i < CodeBits(dtype) / 8; ++i) {
-    lines[address.byte + static_cast<size_t>(i)] = static_cast<uint8_t>(bits >> (8 * i));
-  }
-}
-
-uint32_t LoadBits(const uint8_t* lines, KvCacheDtype dtype, const CodeAddress& address) {
-  if (CodeBits(dtype) == 4) return (lines[address.byte] >> address.shift) & 0xFu;
-  uint32_t bits = 0;
-  for (int i = 0; i < CodeBits(dtype) / 8; ++i) {
-    bits |= static_cast<uint32_t>(lines[address.byte + static_cast<size_t>(i)]) << (8 * i);
-  }
-  return bits;
-}
-
 void CheckShape(const TileShape& shape, const KvSideSpec& spec) {
   CHECK(shape.num_tokens > 0 && shape.num_tokens % 16 == 0);
   CHECK(shape.head_dim > 0 && shape.head_dim % 16 == 0);
@@ -154,22 +157,63 @@ void CheckShape(const TileShape& shape, const KvSideSpec& spec) {
 
 CodeAddress AddressOf(KvCacheDtype dtype, const TileShape& shape, int token, int channel) {
   DCHECK(token >= 0 && token < shape.num_tokens && channel >= 0 && channel < shape.head_dim);
-  const int codes_per_lane = 32 / CodeBits(dtype);
-  int line, lane, within;
-  if (shape.side == KvSide::kKey) {  // lane = token, codes of a lane = channels
-    line = token / 16 * (shape.head_dim / codes_per_lane) + channel / codes_per_lane;
-    lane = token % 16;
-    within = channel % codes_per_lane;
-  } else {  // lane = channel, codes of a lane = tokens
-    line = token / codes_per_lane * (shape.head_dim / 16) + channel / 16;
-    lane = channel % 16;
-    within = token % codes_per_lane;
+  const bool key = shape.side == KvSide::kKey;
+  const NarrowFormat narrow = IsNarrow(dtype) ? NarrowFormatOf(dtype) : NarrowFormat{};
+  const int codes_per_lane = IsNarrow(dtype) ? narrow.CodesPerLane() : 32 / CodeBits(dtype);
+  const int lines_per_unit = IsNarrow(dtype) ? narrow.num_lines : 1;
+  // K: lane = token, codes of a lane = channels. V: the other way round; units of a column of 16 channels
+  // lie as far apart as those of all columns take.
+  const int lane = key ? token % 16 : channel % 16;
+  const int within = (key ? channel : token) % codes_per_lane;
+  const int unit = key ? token / 16 * (shape.head_dim / codes_per_lane) + channel / codes_per_lane
+                       : token / codes_per_lane * (shape.head_dim / 16) + channel / 16;
+  const size_t lane_byte = static_cast<size_t>(unit * lines_per_unit) * 64 + static_cast<size_t>(lane) * 4;
+  if (!IsNarrow(dtype)) {
+    if (CodeBits(dtype) == 4) {
+      return {.byte = lane_byte + static_cast<size_t>(within % 4), .shift = within / 4 * 4};
+    }
+    return {.byte = lane_byte + static_cast<size_t>(within * CodeBits(dtype) / 8)};
   }
-  const size_t lane_byte = static_cast<size_t>(line) * 64 + static_cast<size_t>(lane) * 4;
-  if (CodeBits(dtype) == 4) {
-    return {.byte = lane_byte + static_cast<size_t>(within % 4), .shift = within / 4 * 4};
+  const int plane = within / 4, planes_per_line = 8 / narrow.low_bits;
+  const size_t byte = lane_byte + static_cast<size_t>(within % 4);
+  return {.byte = byte + static_cast<size_t>(plane / planes_per_line) * 64,
+          .shift = narrow.low_bits * (plane % planes_per_line),
+          .high_byte = narrow.high_bits == 0 ? 0 : byte + static_cast<size_t>(narrow.num_low) * 64,
+          .high_shift = narrow.high_bits * plane,
+          .high_bits = narrow.high_bits};
+}
+
+uint32_t LoadCode(const uint8_t* lines, KvCacheDtype dtype, const CodeAddress& address) {
+  if (CodeBits(dtype) < 8) {
+    const int low_bits = CodeBits(dtype) - address.high_bits;
+    const uint32_t low = (uint32_t{lines[address.byte]} >> address.shift) & ((1u << low_bits) - 1);
+    const uint32_t high = (uint32_t{lines[address.high_byte]} >> address.high_shift) &
+                          ((1u << address.high_bits) - 1);
+    return low | high << low_bits;
   }
-  return {.byte = lane_byte + static_cast<size_t>(within * CodeBits(dtype) / 8), .shift = 0};
+  uint32_t bits = 0;
+  for (int i = 0; i < CodeBits(dtype) / 8; ++i) {
+    bits |= static_cast<uint32_t>(lines[address.byte + static_cast<size_t>(i)]) << (8 * i);
+  }
+  return bits;
+}
+
+void StoreCode(uint8_t* lines, KvCacheDtype dtype, const CodeAddress& address, uint32_t bits) {
+  const auto put = [lines](size_t byte, int shift, int num_bits, uint32_t value) {
+    const uint32_t mask = ((1u << num_bits) - 1) << shift;
+    lines[byte] = static_cast<uint8_t>((lines[byte] & ~mask) | (value << shift & mask));
+  };
+  if (CodeBits(dtype) < 8) {
+    const int low_bits = CodeBits(dtype) - address.high_bits;
+    put(address.byte, address.shift, low_bits, bits);
+    if (address.high_bits > 0) {
+      put(address.high_byte, address.high_shift, address.high_bits, bits >> low_bits);
+    }
+    return;
+  }
+  for (int i = 0; i < CodeBits(dtype) / 8; ++i) {
+    lines[address.byte + static_cast<size_t>(i)] = static_cast<uint8_t>(bits >> (8 * i));
+  }
 }
 
 void EncodeTile(const EncodeArgs& args) {
@@ -184,6 +228,8 @@ void EncodeTile(const EncodeArgs& args) {
     for (int channel = 0; channel < head_dim; ++channel) {
       if (!IsDynamic(args.spec.granularity)) {
         scale = StaticScale(args.spec, args.static_scales, channel);
+      } else if (args.spec.HasByteScales()) {
+        scale = MakeScale(HalfToFloat(args.scales[token]));
       } else if (channel % group_size == 0) {
         const AsymScale fit = FitGroup(dtype, {row + channel, static_cast<size_t>(group_size)});
         const size_t index = static_cast<size_t>(channel / group_size * num_tokens + token);
@@ -192,7 +238,7 @@ void EncodeTile(const EncodeArgs& args) {
         scale = MakeScale(HalfToFloat(fit.scale), HalfToFloat(fit.zero_point));
       }
       const uint32_t bits = EncodeValue(dtype, side, row[channel], scale);
-      StoreBits(args.lines, dtype, AddressOf(dtype, args.shape, token, channel), bits);
+      StoreCode(args.lines, dtype, AddressOf(dtype, args.shape, token, channel), bits);
       end_codes += IsEndCode(dtype, side, bits) ? 1 : 0;
     }
   }
@@ -213,7 +259,7 @@ void DecodeTile(const DecodeArgs& args) {
         if (args.spec.HasZeroPoint()) scale.zero_point = HalfToFloat(args.zero_points[index]);
       }
       const uint32_t bits =
-          LoadBits(args.lines, dtype, AddressOf(dtype, args.shape, token, channel));
+          LoadCode(args.lines, dtype, AddressOf(dtype, args.shape, token, channel));
       args.x[static_cast<size_t>(token) * static_cast<size_t>(head_dim) +
              static_cast<size_t>(channel)] = DecodeValue(dtype, side, bits, scale);
     }

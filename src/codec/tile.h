@@ -6,7 +6,7 @@
 // Scale of one row or group (dynamic granularities); amax, min and max run over the finite values,
 // 0 if there is none; / is a division, never a product with 1/127:
 //   int8:       scale = f16(min(amax / 127, 65504))
-//   int4:       scale = f16(min(amax / 7, 65504))
+//   int4_sym:   scale = f16(min(amax / 7, 65504))
 //   fp8_e4m3:   scale = f16(min(amax / 448, 65504))
 //   fp8_e5m2:   scale = f16(min(amax / 57344, 65504))
 //   int4_asym:  range = max - min
@@ -15,12 +15,14 @@
 //               (0 - min is never -0)
 // From here on scale and zero_point mean the f16 values, widened to f32. A constant group is thus
 // stored exactly: range = 0, scale = |min|, zero_point = -1 or 1, code 0.
-// Static granularities use the f32 scale given (per channel: channels[c], else head), kNone uses 1.
+// Static granularities use the f32 scale given (per channel: channels[c], else head), kNone uses 1,
+// per_token_head_u8 the f16 scales given (codec/scale_fit.h makes them from the whole tile).
 //
 //   inv_scale = scale > 0 ? 1 / scale : 0
 //   p = x * inv_scale;  if p is NaN, p = 0           (x NaN, or x infinite under scale 0)
 //   int8:       code = clamp(rint(p), -127, 127)
-//   int4:       code = clamp(rint(p), -7, 7)
+//   int4_sym:   code = clamp(rint(p), -7, 7)
+//   int6..int2: codec/narrow.h
 //   int4_asym:  code = clamp(rint(p + zero_point), 0, 15), the sum rounded by itself
 //   fp8:        code = nearest FP8 value, ties to even mantissa, of p clamped to +-448 or +-57344;
 //               -0 stays -0
@@ -29,9 +31,10 @@
 // 0 stores zeros.
 //
 // Decoding, each operation rounded:
-//   int8, int4, fp8: x = scale * code          int4_asym: x = scale * (code - zero_point)
+//   int8, int4_sym, fp8: x = scale * code          int4_asym: x = scale * (code - zero_point)
+//   int6..int2: x = scale * level
 //
-// End codes (saturation watch): |code| = 127 or 7; 0 and 15 for int4_asym; +-448 or +-57344 for
+// End codes (saturation watch): |code| = 127 or 7; the outermost levels; 0 and 15 for int4_asym; +-448 or +-57344 for
 // fp8; none otherwise.
 #ifndef TURBOQUANT_CODEC_TILE_H_
 #define TURBOQUANT_CODEC_TILE_H_
@@ -61,7 +64,8 @@ struct EncodeArgs {
   const float* x;            // [num_tokens][head_dim], values already rounded to the exact format
   HeadScales static_scales;  // read for static granularities only
   uint8_t* lines;            // [LineBytes(dtype, shape)], 64-byte aligned; every byte is written
-  uint16_t* scales;          // f16 [num_groups][num_tokens], dynamic granularities only
+  // f16 [num_groups][num_tokens], dynamic granularities only; per_token_head_u8: read, else written
+  uint16_t* scales;
   uint16_t* zero_points;     // f16 [num_groups][num_tokens], int4_asym only
   int64_t* end_codes;        // += number of end codes; may be null
 };
@@ -79,13 +83,19 @@ struct DecodeArgs {
 void DecodeTile(const DecodeArgs& args);
 
 // Position of one code inside the lines of a tile: its first byte (little endian where there are
-// several) and, for 4-bit codes, the shift of its nibble, 0 or 4.
+// several) and, for codes of less than a byte, the shift of its bits. A code of a narrow format with
+// two parts has the bits above the first part elsewhere; high_bits is 0 otherwise.
 struct CodeAddress {
-  size_t byte;
-  int shift;
+  size_t byte = 0;
+  int shift = 0;
+  size_t high_byte = 0;
+  int high_shift = 0, high_bits = 0;
   bool operator==(const CodeAddress&) const = default;
 };
 CodeAddress AddressOf(KvCacheDtype dtype, const TileShape& shape, int token, int channel);
+// The bits of a code at its address, in the low CodeBits; storing leaves other bits alone.
+uint32_t LoadCode(const uint8_t* lines, KvCacheDtype dtype, const CodeAddress& address);
+void StoreCode(uint8_t* lines, KvCacheDtype dtype, const CodeAddress& address, uint32_t bits);
 
 }  // namespace turboquant
 

@@ -12,7 +12,9 @@
 #include "base/aligned_buffer.h"
 #include "base/half.h"
 #include "codec/fp8.h"
+#include "codec/narrow.h"
 #include "codec/scale.h"
+#include "codec/scale_fit.h"
 
 namespace turboquant {
 namespace {
@@ -45,6 +47,12 @@ struct Tile {
                fill),
         zero_points(side_spec.HasZeroPoint() ? scales.size() : 0, fill) {
     std::ranges::fill(lines.span(), fill);
+    if (spec.HasByteScales()) {
+      std::vector<uint8_t> codes(scales.size());
+      uint16_t base;
+      FitScales({spec.dtype, x.data(), shape.num_tokens, shape.head_dim, codes.data(), &base,
+                 scales.data()});
+    }
     EncodeTile({.shape = shape,
                 .spec = spec,
                 .x = x.data(),
@@ -79,8 +87,9 @@ std::vector<KvSideSpec> AllSideSpecs() {
   std::vector<KvSideSpec> specs;
   for (KvCacheDtype dtype : kAllKvCacheDtypes) {
     for (const char* text : {"none", "per_tensor", "per_head", "per_channel", "per_token_head",
-                             "per_group:32", "per_group:64"}) {
-      if (const auto pair = ParseKvFormat(Name(dtype), text, "", nullptr)) specs.push_back(pair->k);
+                             "per_token_head_u8", "per_group:32", "per_group:64"}) {
+      const auto pair = ParseKvFormat(Name(dtype), text, "none", nullptr);
+      if (pair) specs.push_back(pair->k);
     }
   }
   return specs;
@@ -109,6 +118,13 @@ std::vector<float> RandomValues(const TileShape& shape, uint32_t seed) {
   return x;
 }
 
+// Narrow codes are packed in units along channels of K and tokens of V.
+bool HasWholeUnits(KvCacheDtype dtype, const TileShape& shape) {
+  if (!IsNarrow(dtype)) return true;
+  const int length = shape.side == KvSide::kKey ? shape.head_dim : shape.num_tokens;
+  return length % NarrowFormatOf(dtype).CodesPerLane() == 0;
+}
+
 // Every code has its own bits and together they fill the lines: the layout is a bijection.
 TEST(AddressTest, Bijection) {
   for (KvCacheDtype dtype : kAllKvCacheDtypes) {
@@ -116,18 +132,25 @@ TEST(AddressTest, Bijection) {
       for (int head_dim : kHeadDims) {
         for (int num_tokens : kBlockSizes) {
           const TileShape shape{side, num_tokens, head_dim};
-          const size_t unit_bits = static_cast<size_t>(CodeBits(dtype));
-          std::vector<bool> used(LineBytes(dtype, shape) * 8 / unit_bits);
-          ASSERT_EQ(used.size(), static_cast<size_t>(num_tokens) * static_cast<size_t>(head_dim));
+          if (!HasWholeUnits(dtype, shape)) continue;
+          const auto code_bits = static_cast<size_t>(CodeBits(dtype));
+          std::vector<bool> used(LineBytes(dtype, shape) * 8);
+          ASSERT_EQ(used.size(), static_cast<size_t>(num_tokens) * static_cast<size_t>(head_dim) *
+                                     code_bits);
           for (int token = 0; token < num_tokens; ++token) {
             for (int channel = 0; channel < head_dim; ++channel) {
               const CodeAddress address = AddressOf(dtype, shape, token, channel);
-              const size_t bit = address.byte * 8 + static_cast<size_t>(address.shift);
-              ASSERT_EQ(bit % unit_bits, 0u);
-              ASSERT_LT(bit / unit_bits, used.size());
-              ASSERT_FALSE(used[bit / unit_bits])
-                  << Name(dtype) << " token " << token << " channel " << channel;
-              used[bit / unit_bits] = true;
+              const auto take = [&](size_t bit, size_t num_bits) {
+                for (size_t i = bit; i < bit + num_bits; ++i) {
+                  ASSERT_LT(i, used.size());
+                  ASSERT_FALSE(used[i])
+                      << Name(dtype) << " token " << token << " channel " << channel;
+                  used[i] = true;
+                }
+              };
+              const auto high_bits = static_cast<size_t>(address.high_bits);
+              take(address.byte * 8 + static_cast<size_t>(address.shift), code_bits - high_bits);
+              take(address.high_byte * 8 + static_cast<size_t>(address.high_shift), high_bits);
             }
           }
         }
@@ -142,9 +165,17 @@ TEST(AddressTest, ByHand) {
   EXPECT_EQ(AddressOf(KvCacheDtype::kInt8, k, 17, 9), (CodeAddress{(16 + 2) * 64 + 1 * 4 + 1, 0}));
   EXPECT_EQ(AddressOf(KvCacheDtype::kInt8, v, 17, 9),
             (CodeAddress{(4 * 4 + 0) * 64 + 9 * 4 + 1, 0}));
-  EXPECT_EQ(AddressOf(KvCacheDtype::kInt4, k, 17, 13), (CodeAddress{(8 + 1) * 64 + 1 * 4 + 1, 4}));
-  EXPECT_EQ(AddressOf(KvCacheDtype::kInt4, v, 17, 9),
+  EXPECT_EQ(AddressOf(KvCacheDtype::kInt4Sym, k, 17, 13), (CodeAddress{(8 + 1) * 64 + 1 * 4 + 1, 4}));
+  EXPECT_EQ(AddressOf(KvCacheDtype::kInt4Sym, v, 17, 9),
             (CodeAddress{(2 * 4 + 0) * 64 + 9 * 4 + 1, 0}));
+  // int6: units of 3 lines with 16 codes; token 17 of K, channel 57: unit 3 of 4, plane 2 of 4.
+  EXPECT_EQ(AddressOf(KvCacheDtype::kInt6, k, 17, 57),
+            (CodeAddress{((4 + 3) * 3 + 1) * 64 + 1 * 4 + 1, 0,
+                         ((4 + 3) * 3 + 2) * 64 + 1 * 4 + 1, 4, 2}));
+  // int3: units of 3 lines with 32 codes; token 61 of V is code 29 of unit 1, channel 9 of column 0:
+  // plane 7, the last of the second line.
+  EXPECT_EQ(AddressOf(KvCacheDtype::kInt3, v, 61, 9),
+            (CodeAddress{(4 * 3 + 1) * 64 + 9 * 4 + 1, 6, (4 * 3 + 2) * 64 + 9 * 4 + 1, 7, 1}));
   EXPECT_EQ(AddressOf(KvCacheDtype::kF16, k, 17, 9), (CodeAddress{(32 + 4) * 64 + 1 * 4 + 2, 0}));
   EXPECT_EQ(AddressOf(KvCacheDtype::kF16, v, 17, 9),
             (CodeAddress{(8 * 4 + 0) * 64 + 9 * 4 + 2, 0}));
@@ -167,7 +198,9 @@ TEST(TileTest, EveryByteIsWritten) {
       const KvCacheSpec block{
           .k = spec, .v = spec, .num_kv_heads = 1, .head_dim = 64, .block_size = 32};
       const KvBlockLayout layout(block);
-      const size_t header = 2 * (2 * a.scales.size() + 2 * a.zero_points.size());
+      const size_t header = spec.HasByteScales()
+                                ? 2 * a.scales.size() + 6
+                                : 2 * (2 * a.scales.size() + 2 * a.zero_points.size());
       EXPECT_EQ(layout.k_lines, (header + 63) / 64 * 64);
       EXPECT_EQ(block.BytesPerBlock(), layout.k_lines + 2 * a.lines.size());
       EXPECT_DOUBLE_EQ(block.BitsPerValue() * 2 * 32 * 64,
@@ -211,7 +244,21 @@ float ErrorBound(const Tile& tile, int token, int channel) {
       return 0x1p-8f * magnitude;  // normal in bf16: its range is that of f32
     case KvCacheDtype::kInt8:
       return 0.5f * scale + clamp_loss(127) + float_error;
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
     case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2: {  // half the widest gap, and what lies beyond the last level
+      const NarrowFormat format = NarrowFormatOf(spec.dtype);
+      const auto last = static_cast<size_t>(format.half) - 1;
+      float gap = static_cast<float>(2 * format.magnitudes[0]);
+      for (size_t i = 0; i < last; ++i) {
+        gap = std::max(gap, static_cast<float>(format.magnitudes[i + 1] - format.magnitudes[i]));
+      }
+      const float beyond = magnitude - static_cast<float>(format.magnitudes[last]) * scale;
+      return std::max(0.5f * gap * scale, beyond) + float_error;
+    }
+    case KvCacheDtype::kInt4Sym:
       return 0.5f * scale + clamp_loss(7) + float_error;
     case KvCacheDtype::kInt4Asym: {
       const float zero_point = std::fabs(HalfToFloat(tile.zero_points[index]));
@@ -233,6 +280,7 @@ TEST(TileTest, RoundTripWithinTheDerivedBound) {
       for (int head_dim : kHeadDims) {
         if (head_dim % spec.ChannelsPerScale(head_dim) != 0) continue;
         const TileShape shape{side, 32, head_dim};
+        if (!HasWholeUnits(spec.dtype, shape)) continue;
         const Tile tile(shape, spec, RandomValues(shape, ++seed), StaticFor(spec, head_dim, 0.05f));
         const std::vector<float> decoded = tile.Decode();
         for (int token = 0; token < shape.num_tokens; ++token) {
@@ -273,12 +321,13 @@ std::vector<float> RoundTripToken(const KvSideSpec& spec, const std::vector<floa
 // Of the symmetric formats.
 float MaxCode(KvCacheDtype dtype) {
   return dtype == KvCacheDtype::kInt8   ? 127.0f
-         : dtype == KvCacheDtype::kInt4 ? 7.0f
+         : dtype == KvCacheDtype::kInt4Sym ? 7.0f
                                         : MaxFp8(dtype);
 }
 
 TEST(TileTest, NanIsZeroAndInfinitySaturates) {
   for (const KvSideSpec& spec : AllSideSpecs()) {
+    if (spec.HasByteScales()) continue;  // scale_fit_test.cc
     SCOPED_TRACE(std::string(Name(spec.dtype)) + " " + std::string(Name(spec.granularity)));
     std::vector<float> values(64, -1.0f);
     values[1] = 1.5f;
@@ -311,7 +360,7 @@ TEST(TileTest, NanIsZeroAndInfinitySaturates) {
 
 TEST(TileTest, DegenerateRows) {
   for (const KvSideSpec& spec : AllSideSpecs()) {
-    if (!IsDynamic(spec.granularity)) continue;
+    if (!IsDynamic(spec.granularity) || spec.HasByteScales()) continue;
     SCOPED_TRACE(std::string(Name(spec.dtype)) + " " + std::string(Name(spec.granularity)));
     // Zeros; nothing finite; infinity among zeros; values below every scale: all stored as zeros.
     std::vector<float> infinity_among_zeros(64, 0.0f);
@@ -355,7 +404,7 @@ TEST(TileTest, EndCodesAreCounted) {
   x[3] = 4.0f;  // beyond every range of scale 0.03
   x[70] = -4.0f;
   x[130] = 3.75f;
-  for (KvCacheDtype dtype : {KvCacheDtype::kInt8, KvCacheDtype::kInt4}) {
+  for (KvCacheDtype dtype : {KvCacheDtype::kInt8, KvCacheDtype::kInt4Sym}) {
     const KvSideSpec spec{.dtype = dtype, .granularity = ScaleGranularity::kPerHead};
     const float scale = dtype == KvCacheDtype::kInt8 ? 0.03f : 0.5f;
     EXPECT_EQ(Tile(shape, spec, x, {scale}).end_codes, dtype == KvCacheDtype::kInt8 ? 2 : 3);

@@ -28,9 +28,7 @@ bool SameFolder(const KernelRow& a, const KernelRow& b) {
 const KernelRow& Strongest(KernelOp op, KvCacheDtype dtype, Isa isa, const CpuFeatures& cpu) {
   const KernelRow* best = nullptr;
   for (const KernelRow& row : AllKernelRows()) {
-    const bool any_dtype =
-        op == KernelOp::kSoftmax || op == KernelOp::kToHalf || op == KernelOp::kRotate;
-    if (row.op == op && (any_dtype || row.dtype == dtype) && row.isa <= isa &&
+    if (row.op == op && (IsForAnyFormat(op) || row.dtype == dtype) && row.isa <= isa &&
         cpu.Contains(row.requires_features)) {
       best = &row;
     }
@@ -64,9 +62,15 @@ KernelTable MakeKernelTable(Isa isa, const CpuFeatures& cpu) {
     table.formats[static_cast<size_t>(dtype)] = {
         PrepareQOf(qk).prepare_q, qk.qk, pv.pv, encode.encode, qk.name, pv.name, encode.name};
   }
-  table.softmax = Strongest(KernelOp::kSoftmax, KvCacheDtype::kF32, isa, cpu).softmax;
-  table.to_half = Strongest(KernelOp::kToHalf, KvCacheDtype::kF32, isa, cpu).to_half;
-  table.rotate = Strongest(KernelOp::kRotate, KvCacheDtype::kF32, isa, cpu).rotate;
+  const auto strongest = [&](KernelOp op) -> const KernelRow& {
+    return Strongest(op, KvCacheDtype::kF32, isa, cpu);
+  };
+  table.softmax = strongest(KernelOp::kSoftmax).softmax;
+  table.to_half = strongest(KernelOp::kToHalf).to_half;
+  table.rotate = strongest(KernelOp::kRotate).rotate;
+  table.fit_scales = strongest(KernelOp::kFitScales).fit_scales;
+  table.expand_scales = strongest(KernelOp::kExpandScales).expand_scales;
+  table.mean_dot = strongest(KernelOp::kMeanDot).mean_dot;
   return table;
 }
 

@@ -8,7 +8,7 @@
 //    hides a token; a NaN in q makes every p and the sum of its row NaN;
 //  - row r of the output depends on row r of the input only, bit for bit: num_rows and the place of
 //    a row never matter (this is what makes results independent of batching and chunking);
-//  - integer products (int8, int4, int4_asym) equal the scalar rows bit for bit up to the last
+//  - integer products (IsInteger) equal the scalar rows bit for bit up to the last
 //    float multiply; float paths agree within the bounds derived in tests/check_kernels.
 #ifndef TURBOQUANT_KERNELS_KERNEL_TABLE_H_
 #define TURBOQUANT_KERNELS_KERNEL_TABLE_H_
@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "codec/kv_cache_spec.h"
 #include "codec/rotation.h"
+#include "codec/scale_fit.h"
 #include "codec/tile.h"
 #include "kernels/cpu_features.h"
 
@@ -36,6 +37,9 @@ inline constexpr int kMaxGroups = 32;  // scales per token and head; group sizes
 // A row of q' or a tile's row of p * v_scale whose largest absolute value is below this counts as
 // all zero, so that no reciprocal overflows.
 inline constexpr float kTinyMax = 0x1p-100f;
+// Largest code of a prepared query: 16 bits, or 8 where codes of K are narrow (beside their own error
+// that of 8 bits in q is nothing: docs/decisions/005-block-mean-and-narrow-formats.md).
+inline constexpr float kMaxQCode = 32512.0f, kMaxNarrowQCode = 127.0f;
 
 // Queries, brought into the form that the QK kernel of the same format and ISA wants. The softmax
 // scale, the static head scale and the per-channel K scales are folded in here:
@@ -43,7 +47,7 @@ inline constexpr float kTinyMax = 0x1p-100f;
 // Integer formats: per row one scale sq and 16-bit codes
 //   sq = max|q'| / 32512, q_int = rint(q' / sq)            (|q_int| <= 32512 = 127 * 256)
 // so that a VNNI kernel can use two s8 terms, q_int = 256 * hi + lo, and an AVX2 kernel vpmaddwd,
-// both exactly. A row with a non-finite q' gets q_int = 0 and sq = NaN; one with max|q'| < kTinyMax
+// both exactly; narrow formats sq = max|q'| / 127 and |q_int| <= 127. A row with a non-finite q' gets q_int = 0 and sq = NaN; one with max|q'| < kTinyMax
 // gets q_int = 0 and sq = 0.
 struct PrepareQArgs {
   const float* q;  // num_rows rows of [head_dim], `q_stride` floats apart
@@ -61,7 +65,7 @@ constexpr size_t PreparedQBytes(int head_dim, int group_size) {
 
 // scores[r][t] = q_r . k_t in natural units (scale folded in): what softmax takes.
 // Integer formats, for groups g in order:
-//   int8, int4:  (sum_g float(acc_g) * scale_g[t]) * sq
+//   int8, int4_sym, narrow (code = level):  (sum_g float(acc_g) * scale_g[t]) * sq
 //   int4_asym:   (sum_g (float(acc_g) - zp_g[t] * float(sum of q_int_g)) * scale_g[t]) * sq
 // with acc_g the exact int32 sum of q_int * code (it fits: 32512 * 127 * 512 < 2^31).
 struct QkArgs {
@@ -73,6 +77,7 @@ struct QkArgs {
   int scale_stride;                                // block_size
   int num_rows, num_tokens, head_dim, group_size;  // num_tokens: multiple of 16, <= kMaxTileTokens
   float* scores;                                   // [num_rows][kMaxTileTokens]
+  const float* offsets;     // [num_rows], added to every score of the row at last, or null
   const uint8_t* prefetch;  // prefetch + i is fetched beside line byte i (same extent), or null
 };
 
@@ -125,14 +130,33 @@ using SoftmaxFn = void (*)(const SoftmaxArgs&);
 using PvFn = void (*)(const PvArgs&);
 using EncodeFn = void (*)(const EncodeArgs&);
 using ConvertFn = void (*)(const ConvertArgs&);
-using RotateFn = void (*)(const RotateArgs&);  // the bits of codec/rotation.h
+using RotateFn = void (*)(const RotateArgs&);              // the bits of codec/rotation.h
+using FitScalesFn = void (*)(const FitScalesArgs&);        // the bits of codec/scale_fit.h
+using ExpandScalesFn = void (*)(const ExpandScalesArgs&);  // the same
+using MeanDotFn = void (*)(const MeanDotArgs&);            // codec/block_mean.h
 
-enum class KernelOp : uint8_t { kPrepareQ, kQk, kSoftmax, kPv, kEncode, kToHalf, kRotate };
+enum class KernelOp : uint8_t {
+  kPrepareQ,
+  kQk,
+  kSoftmax,
+  kPv,
+  kEncode,
+  kToHalf,
+  kRotate,
+  kFitScales,
+  kExpandScales,
+  kMeanDot
+};
+// Rows of these operations are one for all formats.
+constexpr bool IsForAnyFormat(KernelOp op) {
+  return op != KernelOp::kPrepareQ && op != KernelOp::kQk && op != KernelOp::kPv &&
+         op != KernelOp::kEncode;
+}
 
 struct KernelRow {
   std::string_view name;  // "qk/int8/avx2"
   KernelOp op;
-  KvCacheDtype dtype;  // ignored for kSoftmax, kToHalf and kRotate
+  KvCacheDtype dtype;  // ignored where IsForAnyFormat
   Isa isa;
   CpuFeatures requires_features;
   union {
@@ -143,6 +167,9 @@ struct KernelRow {
     EncodeFn encode;
     ConvertFn to_half;
     RotateFn rotate;
+    FitScalesFn fit_scales;
+    ExpandScalesFn expand_scales;
+    MeanDotFn mean_dot;
   };
 };
 
@@ -164,6 +191,9 @@ struct KernelTable {
   SoftmaxFn softmax = nullptr;
   ConvertFn to_half = nullptr;
   RotateFn rotate = nullptr;
+  FitScalesFn fit_scales = nullptr;
+  ExpandScalesFn expand_scales = nullptr;
+  MeanDotFn mean_dot = nullptr;
   const FormatKernels& of(KvCacheDtype dtype) const { return formats[static_cast<size_t>(dtype)]; }
 };
 KernelTable MakeKernelTable(Isa isa, const CpuFeatures& cpu);

@@ -47,6 +47,12 @@ Data MakeData(KvCacheDtype dtype, KvSide side) {
 }
 
 void Encode(EncodeFn encode, Data* data) {
+  if (data->spec.HasByteScales()) {
+    uint8_t codes[kTokens];
+    uint16_t base;
+    FitScales({data->spec.dtype, data->x.data(), kTokens, kHeadDim, codes, &base,
+               data->scales.data()});
+  }
   encode({.shape = {data->side, kTokens, kHeadDim},
           .spec = data->spec,
           .x = data->x.data(),
@@ -126,6 +132,17 @@ class RowTest {
       case KernelOp::kRotate:
         result.ok = TestRotate();
         break;
+      case KernelOp::kFitScales:
+        result.ok = TestFitScales();
+        break;
+      case KernelOp::kExpandScales:
+        result.ok = TestExpandScales();
+        bytes = kTokens;
+        break;
+      case KernelOp::kMeanDot:
+        result.ok = TestMeanDot();
+        bytes = 4.0 * kRows * kHeadDim;
+        break;
     }
     result.gb_per_second = bytes / SecondsPerCall(seconds) / 1e9;
     return result;
@@ -167,6 +184,7 @@ class RowTest {
              .head_dim = kHeadDim,
              .group_size = kHeadDim,
              .scores = out_.data(),
+             .offsets = nullptr,
              .prefetch = nullptr});
     };
     repeat_();
@@ -283,6 +301,71 @@ class RowTest {
     return out_;
   }
 
+  bool TestFitScales() {
+    bool same = true;
+    for (const KvCacheDtype dtype : {KvCacheDtype::kInt8, KvCacheDtype::kInt6, KvCacheDtype::kInt4}) {
+      data_ = MakeData(dtype, KvSide::kKey);
+      uint16_t plain_base, base;
+      std::vector<uint8_t> plain(kTokens), codes(kTokens);
+      std::vector<uint16_t> plain_scales(kTokens);
+      FitScales({dtype, data_.x.data(), kTokens, kHeadDim, plain.data(), &plain_base,
+                 plain_scales.data()});
+      row_.fit_scales({dtype, data_.x.data(), kTokens, kHeadDim, codes.data(), &base,
+                       data_.scales.data()});
+      same = same && plain == codes && plain_base == base && plain_scales == data_.scales;
+    }
+    repeat_ = [this] {
+      uint8_t codes[kTokens];
+      uint16_t base;
+      row_.fit_scales({data_.spec.dtype, data_.x.data(), kTokens, kHeadDim, codes, &base,
+                       data_.scales.data()});
+    };
+    return same;
+  }
+
+  bool TestExpandScales() {
+    data_ = MakeData(KvCacheDtype::kInt8, KvSide::kKey);
+    byte_scales_.resize(kTokens);
+    for (size_t t = 0; t < kTokens; ++t) byte_scales_[t] = static_cast<uint8_t>(4 * t + t % 3);
+    constexpr uint16_t kBase = 0x2E66;  // 0.1
+    std::vector<uint16_t> plain(kTokens);
+    ExpandScales({byte_scales_.data(), kBase, kTokens, plain.data()});
+    repeat_ = [this] {
+      row_.expand_scales({byte_scales_.data(), kBase, kTokens, data_.scales.data()});
+    };
+    repeat_();
+    return plain == data_.scales;
+  }
+
+  std::vector<float> MeanScores(MeanDotFn mean_dot, int mean_bits) {
+    out_.assign(kRows, 0);
+    repeat_ = [this, mean_dot, mean_bits] {
+      mean_dot({.q = data_.q.data(),
+                .q_stride = kHeadDim,
+                .num_rows = kRows,
+                .head_dim = kHeadDim,
+                .mean_bits = mean_bits,
+                .codes = byte_scales_.data(),
+                .scale = 1.0f,
+                .out = out_.data()});
+    };
+    repeat_();
+    return out_;
+  }
+
+  bool TestMeanDot() {
+    data_ = MakeData(KvCacheDtype::kInt8, KvSide::kKey);
+    byte_scales_.resize(kHeadDim);
+    for (size_t c = 0; c < kHeadDim; ++c) byte_scales_[c] = static_cast<uint8_t>(37 * c + 1);
+    bool near = true;
+    for (const int mean_bits : {8, 4}) {
+      const std::vector<float> plain = MeanScores(MeanDot, mean_bits);
+      near = near && Difference(plain, MeanScores(row_.mean_dot, mean_bits)) <=
+                         kTolerance * Norm(data_.q) * 128;
+    }
+    return near;
+  }
+
   bool TestRotate() {
     data_ = MakeData(KvCacheDtype::kF32, KvSide::kKey);
     const std::vector<float> plain = Rotated(Rotate);
@@ -294,6 +377,7 @@ class RowTest {
   AlignedBuffer<uint8_t> prepared_;
   std::vector<float> out_, rescale_;
   std::vector<uint16_t> half_;
+  std::vector<uint8_t> byte_scales_;
   SoftmaxState softmax_;
   std::function<void()> repeat_;
 };

@@ -65,7 +65,7 @@ TEST(CachePlan, OverridesApplyInOrder) {
   EXPECT_EQ(plan.config.layers[2].v.dtype, KvCacheDtype::kInt8);
   EXPECT_EQ(plan.config.layers[3].v.dtype, KvCacheDtype::kF16);
   EXPECT_EQ(plan.config.layers[4].k.dtype, KvCacheDtype::kInt8);
-  EXPECT_EQ(plan.config.layers[4].v.dtype, KvCacheDtype::kInt4);
+  EXPECT_EQ(plan.config.layers[4].v.dtype, KvCacheDtype::kInt4Sym);
   EXPECT_EQ(plan.config.layers[29].k.dtype, KvCacheDtype::kFp8E4m3);
   EXPECT_HAS(plan.formats, "0-1 ");
   EXPECT_HAS(plan.formats, ", 2 ");

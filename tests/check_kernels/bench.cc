@@ -230,7 +230,7 @@ void BenchEncode(const KernelRow& row, const Blocks& blocks, int head_dim) {
 }
 
 void BenchSoftmax(const KernelRow& row) {
-  const Blocks blocks(KvCacheDtype::kInt4, 64);
+  const Blocks blocks(KvCacheDtype::kInt4Sym, 64);
   for (int num_rows : kRows) {
     Tile tile(blocks, 64, num_rows);
     const double ns = TimeTiles(1000, [&](int) { tile.Softmax(row.softmax); });
@@ -263,7 +263,49 @@ void BenchRotate(const KernelRow& row) {
   }
 }
 
+void BenchFitScales(const KernelRow& row) {
+  for (const KvCacheDtype dtype : {KvCacheDtype::kInt8, KvCacheDtype::kInt6, KvCacheDtype::kInt4}) {
+    for (int head_dim : kHeadDims) {
+      std::vector<float> rows(kTokens * static_cast<size_t>(head_dim));
+      Rng rng(1);
+      for (float& x : rows) x = static_cast<float>(rng.Gaussian());
+      uint8_t codes[kTokens];
+      uint16_t scales[kTokens], base;
+      const double ns = TimeTiles(20, [&](int) {
+        row.fit_scales({dtype, rows.data(), kTokens, head_dim, codes, &base, scales});
+      });
+      PrintLine(fmt::format("{} {}", row.name, turboquant::Name(dtype)), head_dim, kTokens,
+                static_cast<double>(rows.size() * sizeof(float)), 0, ns, 0);
+    }
+  }
+}
+
+void BenchExpandScales(const KernelRow& row) {
+  const std::vector<uint8_t> codes(kTokens, 200);
+  uint16_t scales[kTokens];
+  const double ns = TimeTiles(200, [&](int) { row.expand_scales({codes.data(), 0x3000, kTokens, scales}); });
+  PrintLine(row.name, 0, 1, static_cast<double>(kTokens), 0, ns, 0);
+}
+
+void BenchMeanDot(const KernelRow& row) {
+  for (int head_dim : kHeadDims) {
+    const auto stride = static_cast<size_t>(head_dim);
+    const std::vector<float> q(kMaxTileRows * stride, 0.7f);
+    const std::vector<uint8_t> codes(stride, 3);
+    float out[kMaxTileRows];
+    for (int num_rows : kRows) {
+      const double ns = TimeTiles(200, [&](int) {
+        row.mean_dot({q.data(), stride, num_rows, head_dim, 8, codes.data(), 1.0f, out});
+      });
+      PrintLine(row.name, head_dim, num_rows, static_cast<double>(head_dim), 0, ns, 0);
+    }
+  }
+}
+
 void BenchRow(const KernelRow& row) {
+  if (row.op == KernelOp::kFitScales) return BenchFitScales(row);
+  if (row.op == KernelOp::kExpandScales) return BenchExpandScales(row);
+  if (row.op == KernelOp::kMeanDot) return BenchMeanDot(row);
   if (row.op == KernelOp::kSoftmax) return BenchSoftmax(row);
   if (row.op == KernelOp::kToHalf) return BenchToHalf(row);
   if (row.op == KernelOp::kRotate) return BenchRotate(row);

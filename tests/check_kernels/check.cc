@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/half.h"
+#include "codec/narrow.h"
 
 namespace turboquant::check {
 namespace {
@@ -27,6 +28,7 @@ std::vector<std::pair<int, bool>> GroupChoices(KvCacheDtype dtype, int head_dim)
   if (dtype != KvCacheDtype::kInt4Asym) choices.emplace_back(head_dim, false);
   if (CodeBits(dtype) > 8) return choices;
   choices.emplace_back(head_dim, true);
+  if (IsNarrow(dtype)) return choices;
   for (int group : kGroupSizes) {
     if (group < head_dim && head_dim % group == 0) choices.emplace_back(group, true);
   }
@@ -93,10 +95,18 @@ std::string TileCase::ToString() const {
       check::Name(rows));
 }
 
-void ForTileCases(KvCacheDtype dtype, const std::function<void(const TileCase&)>& body) {
+bool HasWholeUnits(KvCacheDtype dtype, const TileShape& shape) {
+  if (!IsNarrow(dtype)) return true;
+  const int length = shape.side == KvSide::kKey ? shape.head_dim : shape.num_tokens;
+  return length % NarrowFormatOf(dtype).CodesPerLane() == 0;
+}
+
+void ForTileCases(KvCacheDtype dtype, KvSide side,
+                  const std::function<void(const TileCase&)>& body) {
   size_t kind = 0;
   for (int head_dim : kHeadDims) {
     for (int tokens : kTokens) {
+      if (!HasWholeUnits(dtype, {side, tokens, head_dim})) continue;
       for (int rows : kRows) {
         for (const auto& [group_size, scales] : GroupChoices(dtype, head_dim)) {
           ++kind;

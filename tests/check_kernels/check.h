@@ -64,8 +64,12 @@ struct TileCase {
   DataKind codes, rows;  // rows: of q or p
   std::string ToString() const;
 };
-// Every head size x tokens x rows x granularity, with kinds of data that go round.
-void ForTileCases(KvCacheDtype dtype, const std::function<void(const TileCase&)>& body);
+// Every head size x tokens x rows x granularity that `side` of the format has, with kinds of data that go
+// round.
+void ForTileCases(KvCacheDtype dtype, KvSide side,
+                  const std::function<void(const TileCase&)>& body);
+// Narrow codes come in whole units of channels of K and tokens of V.
+bool HasWholeUnits(KvCacheDtype dtype, const TileShape& shape);
 
 // f16 scales [num_groups][stride] with the last group cut off after num_tokens. one_power_of_two:
 // all are the same power of two and zero points are 0, so that scaling is exact.
@@ -92,6 +96,9 @@ void CheckPv(RowCheck& check);
 void CheckEncode(RowCheck& check);
 void CheckToHalf(RowCheck& check);
 void CheckRotate(RowCheck& check);
+void CheckFitScales(RowCheck& check);
+void CheckExpandScales(RowCheck& check);
+void CheckMeanDot(RowCheck& check);
 
 // The row of the same folder that makes queries for a QK row, and the QK row that takes what a
 // prepare_q row makes.

@@ -8,6 +8,7 @@
 
 #include "base/half.h"
 #include "check.h"
+#include "codec/scale_fit.h"
 
 namespace turboquant::check {
 namespace {
@@ -27,6 +28,10 @@ std::vector<KvSideSpec> Specs(KvCacheDtype dtype, int head_dim) {
   using G = ScaleGranularity;
   std::vector<KvSideSpec> specs;
   const bool scaled = CodeBits(dtype) <= 8;
+  if (IsNarrow(dtype)) return {{.dtype = dtype, .granularity = G::kPerTokenHeadU8}};
+  if (dtype == KvCacheDtype::kInt8) {
+    specs.push_back({.dtype = dtype, .granularity = G::kPerTokenHeadU8});
+  }
   const bool fp8 = dtype == KvCacheDtype::kFp8E4m3 || dtype == KvCacheDtype::kFp8E5m2;
   if (!scaled || fp8) specs.push_back({.dtype = dtype, .granularity = G::kNone});
   if (!scaled) return specs;
@@ -134,6 +139,12 @@ class EncodeBench {
     uint8_t* lines = lines_.Place(line_bytes, 0);
     auto* scales = scales_.PlaceArray<uint16_t>(num_scales);
     auto* zero_points = zero_points_.PlaceArray<uint16_t>(num_zero_points);
+    if (spec.HasByteScales()) {  // given
+      std::vector<uint8_t> codes(num_scales);
+      uint16_t base;
+      FitScales({spec.dtype, x_begin_, shape.num_tokens, shape.head_dim, codes.data(), &base,
+                 scales});
+    }
     Output out{.lines = {}, .scales = {}, .zero_points = {}, .end_codes = 17};
     encode({.shape = shape,
             .spec = spec,
@@ -181,6 +192,7 @@ void CheckEncode(RowCheck& check) {
     for (int num_tokens : kTokens) {
       for (const KvSideSpec& spec : Specs(check.row().dtype, head_dim)) {
         for (KvSide side : {KvSide::kKey, KvSide::kValue}) {
+          if (!HasWholeUnits(check.row().dtype, {side, num_tokens, head_dim})) continue;
           for (int round = 0; round < kRounds; ++round) {
             ++kind;
             const auto value_kind = kValueKinds[kind % kValueKinds.size()];

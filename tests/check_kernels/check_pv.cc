@@ -140,7 +140,7 @@ struct OracleP {
 };
 
 // out * rescale + (acc - zero points) * step. Bounds, u = 2^-24:
-//   int8, int4: acc <= 255 * 127 * 64 < 2^24 is exact and so is its conversion; into an empty out
+//   int8, int4_sym, narrow: acc <= 255 * 127 * 64 < 2^24 is exact and so is its conversion; into an empty out
 //   the product with step is
 //     the only rounding, the same everywhere: equal bits. Otherwise 3 u (|out rescale| + |acc
 //     step|).
@@ -192,7 +192,7 @@ void CheckOut(RowCheck& check, const PvBench& bench, const TileCase& c, const fl
 
 void CheckPv(RowCheck& check) {
   PvBench bench(check.row());
-  ForTileCases(check.row().dtype, [&](const TileCase& c) {
+  ForTileCases(check.row().dtype, KvSide::kValue, [&](const TileCase& c) {
     if (!check.Begin(c.ToString())) return;
     Rng rng(check.case_seed());
     bench.MakeTile(c, rng);

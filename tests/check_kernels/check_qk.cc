@@ -28,7 +28,8 @@ class QkBench {
         prepared_(size_t{kMaxTileRows} * PreparedQBytes(kMaxHeadDim, 16)),
         lines_(kMaxLineBytes),
         next_lines_(kMaxLineBytes),
-        scores_(size_t{kMaxTileRows} * kMaxTileTokens * 4 + 64) {}
+        scores_(size_t{kMaxTileRows} * kMaxTileTokens * 4 + 64),
+        offsets_(size_t{kMaxTileRows} * 4) {}
 
   void MakeTile(const TileCase& c, bool one_power_of_two, Rng& rng) {
     case_ = c;
@@ -46,6 +47,11 @@ class QkBench {
       channel_scales = channel_scales_.PlaceArray<float>(static_cast<size_t>(c.head_dim), slack);
       for (int i = 0; i < c.head_dim; ++i)
         channel_scales[i] = static_cast<float>(0.1 + rng.Uniform());
+    }
+    offsets = nullptr;
+    if (!one_power_of_two && rng.Below(2) == 0) {
+      offsets = offsets_.PlaceArray<float>(static_cast<size_t>(c.num_rows));
+      for (int r = 0; r < c.num_rows; ++r) offsets[r] = static_cast<float>(rng.Gaussian() * 40);
     }
     scale = static_cast<float>(1 / std::sqrt(c.head_dim));
     score_slack = slack;
@@ -76,6 +82,7 @@ class QkBench {
             .head_dim = case_.head_dim,
             .group_size = case_.group_size,
             .scores = scores,
+            .offsets = offsets == nullptr ? nullptr : offsets + first_row,
             .prefetch = prefetch ? next_lines : nullptr});
     return scores;
   }
@@ -96,6 +103,7 @@ class QkBench {
   TileScales tile_scales;
   float* q = nullptr;
   float* channel_scales = nullptr;
+  float* offsets = nullptr;
   size_t q_stride = 0, score_slack = 0;
   float scale = 1;
 
@@ -105,7 +113,7 @@ class QkBench {
   TileCase case_ = {};
   TileShape shape_ = {};
   ScaleBuffers scale_buffers_;
-  GuardedBuffer q_, channel_scales_, prepared_, lines_, next_lines_, scores_;
+  GuardedBuffer q_, channel_scales_, prepared_, lines_, next_lines_, scores_, offsets_;
 };
 
 // q codes of one row by the rule of kernel_table.h; scale 0 or NaN where a row has none.
@@ -125,7 +133,7 @@ struct OracleQ {
     if (!IsInteger(c.dtype)) return;
     const float sq = !finite          ? std::numeric_limits<float>::quiet_NaN()
                      : max < kTinyMax ? 0.0f
-                                      : max / 32512.0f;
+                                      : max / (IsNarrow(c.dtype) ? 127.0f : 32512.0f);
     scale = static_cast<double>(sq);
     for (double& value : values)
       value = sq > 0 ? static_cast<double>(std::rint(static_cast<float>(value) / sq)) : 0;
@@ -141,9 +149,10 @@ struct Expected {
 //   scale, the sum over
 //     groups and sq round once each: (groups + 5) u sum_g (|acc_g| + |zp_g| |sum q|) scale_g sq
 //   floats: any order of a sum of n products: (n + 3) u sum |q' k| scale
+//   an offset: u (|score| + |offset|) in addition
 //   vdpbf16ps: 2^-16 sum |q' k| and 2^-126 sum (|q'| + 2 |k| + 2) in addition
 Expected OracleScore(const QkBench& bench, const TileCase& c, const OracleQ& q, const double* codes,
-                     int token, bool bf16_products) {
+                     int row, int token, bool bf16_products) {
   Expected e;
   double magnitude = 0, flushed = 0;
   const int groups = c.head_dim / c.group_size;
@@ -163,6 +172,11 @@ Expected OracleScore(const QkBench& bench, const TileCase& c, const OracleQ& q, 
   }
   const double roundings = IsInteger(c.dtype) ? groups + 5 : c.head_dim + 3;
   e.bound = (roundings * kRoundoff + (bf16_products ? 0x1p-16 : 0)) * magnitude + flushed + 1e-38;
+  if (bench.offsets != nullptr) {
+    const auto offset = static_cast<double>(bench.offsets[row]);
+    e.bound += kRoundoff * (std::fabs(e.value) + std::fabs(offset)) + kRoundoff * magnitude;
+    e.value += offset;
+  }
   return e;
 }
 
@@ -176,7 +190,7 @@ void CheckScores(RowCheck& check, const QkBench& bench, const TileCase& c, const
       codes[static_cast<size_t>(i)] = ReadCode(c.dtype, bench.shape(), bench.lines, t, i);
     for (int r = 0; r < c.num_rows; ++r) {
       const Expected e =
-          OracleScore(bench, c, rows[static_cast<size_t>(r)], codes.data(), t, bf16_products);
+          OracleScore(bench, c, rows[static_cast<size_t>(r)], codes.data(), r, t, bf16_products);
       const double actual = static_cast<double>(scores[r * kMaxTileTokens + t]);
       if (!check.ExpectNear(actual, e.value, e.bound, fmt::format("row {} token {}", r, t))) return;
     }
@@ -243,7 +257,7 @@ void CheckExactCase(RowCheck& check, const QkBench& bench, const TileCase& c, co
 
 void CheckQk(RowCheck& check) {
   QkBench bench(PartnerRow(check.row()), check.row());
-  ForTileCases(check.row().dtype, [&](const TileCase& c) {
+  ForTileCases(check.row().dtype, KvSide::kKey, [&](const TileCase& c) {
     if (!check.Begin(c.ToString())) return;
     Rng rng(check.case_seed());
     bench.MakeTile(c, false, rng);
@@ -260,7 +274,7 @@ void CheckQk(RowCheck& check) {
 // channel first + t.
 void CheckPrepareQ(RowCheck& check) {
   QkBench bench(check.row(), PartnerRow(check.row()));
-  ForTileCases(check.row().dtype, [&](TileCase c) {
+  ForTileCases(check.row().dtype, KvSide::kKey, [&](TileCase c) {
     c.codes = DataKind::kZero;
     if (!check.Begin(c.ToString())) return;
     Rng rng(check.case_seed());

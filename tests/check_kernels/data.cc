@@ -7,6 +7,7 @@
 
 #include "base/half.h"
 #include "codec/fp8.h"
+#include "codec/narrow.h"
 
 namespace turboquant::check {
 namespace {
@@ -24,7 +25,13 @@ double Largest(KvCacheDtype dtype) {
       return static_cast<double>(kMaxFp8E4m3);
     case KvCacheDtype::kFp8E5m2:
       return static_cast<double>(kMaxFp8E5m2);
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
     case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
+      return NarrowFormatOf(dtype).Level((1 << CodeBits(dtype)) - 1);
+    case KvCacheDtype::kInt4Sym:
       return 7;
     case KvCacheDtype::kInt4Asym:
       return 7.5;  // around 7.5
@@ -49,7 +56,14 @@ uint32_t StoredBits(KvCacheDtype dtype, KvSide side, double value) {
       return FloatToFp8E4m3(static_cast<float>(value));
     case KvCacheDtype::kFp8E5m2:
       return FloatToFp8E5m2(static_cast<float>(value));
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
     case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
+      return static_cast<uint32_t>(
+          QuantizeNarrow(NarrowFormatOf(dtype), static_cast<float>(value), 1.0f));
+    case KvCacheDtype::kInt4Sym:
       return static_cast<uint32_t>(code + 8);
     case KvCacheDtype::kInt4Asym:
       return static_cast<uint32_t>(std::rint(7.5 + value));
@@ -70,29 +84,16 @@ double DenormalScale(KvCacheDtype dtype) {
     case KvCacheDtype::kFp8E5m2:
       return 1e31;
     case KvCacheDtype::kInt8:
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
     case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
+    case KvCacheDtype::kInt4Sym:
     case KvCacheDtype::kInt4Asym:
       return 1 / Largest(dtype) * 1e40;
   }
   return 1;
-}
-
-void StoreBits(KvCacheDtype dtype, const CodeAddress& at, uint32_t bits, uint8_t* lines) {
-  if (CodeBits(dtype) == 4) {
-    lines[at.byte] =
-        static_cast<uint8_t>((lines[at.byte] & (0xF0u >> at.shift)) | bits << at.shift);
-    return;
-  }
-  for (int i = 0; i < CodeBits(dtype) / 8; ++i)
-    lines[at.byte + static_cast<size_t>(i)] = static_cast<uint8_t>(bits >> 8 * i);
-}
-
-uint32_t LoadBits(KvCacheDtype dtype, const CodeAddress& at, const uint8_t* lines) {
-  if (CodeBits(dtype) == 4) return (lines[at.byte] >> at.shift) & 15u;
-  uint32_t bits = 0;
-  for (int i = 0; i < CodeBits(dtype) / 8; ++i)
-    bits |= static_cast<uint32_t>(lines[at.byte + static_cast<size_t>(i)]) << 8 * i;
-  return bits;
 }
 
 }  // namespace
@@ -159,14 +160,14 @@ void FillCodes(KvCacheDtype dtype, const TileShape& shape, DataKind kind, Rng& r
   for (int t = 0; t < shape.num_tokens; ++t) {
     for (int c = 0; c < shape.head_dim; ++c) {
       const double value = std::clamp(Draw(kind, c, rng) * scale, -1.0, 1.0);
-      StoreBits(dtype, AddressOf(dtype, shape, t, c), StoredBits(dtype, shape.side, value), lines);
+      StoreCode(lines, dtype, AddressOf(dtype, shape, t, c), StoredBits(dtype, shape.side, value));
     }
   }
 }
 
 double ReadCode(KvCacheDtype dtype, const TileShape& shape, const uint8_t* lines, int token,
                 int channel) {
-  const uint32_t bits = LoadBits(dtype, AddressOf(dtype, shape, token, channel), lines);
+  const uint32_t bits = LoadCode(lines, dtype, AddressOf(dtype, shape, token, channel));
   switch (dtype) {
     case KvCacheDtype::kF32:
       return static_cast<double>(std::bit_cast<float>(bits));
@@ -180,7 +181,13 @@ double ReadCode(KvCacheDtype dtype, const TileShape& shape, const uint8_t* lines
       return static_cast<double>(Fp8E4m3ToFloat(static_cast<uint8_t>(bits)));
     case KvCacheDtype::kFp8E5m2:
       return static_cast<double>(Fp8E5m2ToFloat(static_cast<uint8_t>(bits)));
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
     case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
+      return NarrowFormatOf(dtype).Level(static_cast<int>(bits));
+    case KvCacheDtype::kInt4Sym:
       return static_cast<int>(bits) - 8;
     case KvCacheDtype::kInt4Asym:
       return static_cast<int>(bits);
@@ -192,8 +199,8 @@ void WriteCode(KvCacheDtype dtype, const TileShape& shape, uint8_t* lines, int t
                double code) {
   const double middle = dtype == KvCacheDtype::kInt4Asym ? 7.5 : 0;
   const double value = (code - middle) / Largest(dtype);
-  StoreBits(dtype, AddressOf(dtype, shape, token, channel), StoredBits(dtype, shape.side, value),
-            lines);
+  StoreCode(lines, dtype, AddressOf(dtype, shape, token, channel),
+            StoredBits(dtype, shape.side, value));
 }
 
 }  // namespace turboquant::check

@@ -45,18 +45,13 @@ double Draw(DataKind kind, int channel, Rng& rng);
 // Fills the lines of a tile with codes of that kind. All stored values are finite.
 void FillCodes(KvCacheDtype dtype, const TileShape& shape, DataKind kind, Rng& rng, uint8_t* lines);
 
-// Code before scales: integers as they are (int8 -127..127, int4 -7..7, int4_asym 0..15), floats
-// their value.
+// Code before scales: integers as they are (int8 -127..127, int4_sym -7..7, int4_asym 0..15; of
+// narrow formats the level), floats their value.
 double ReadCode(KvCacheDtype dtype, const TileShape& shape, const uint8_t* lines, int token,
                 int channel);
 // And back: sets one code, which must be one that the format has.
 void WriteCode(KvCacheDtype dtype, const TileShape& shape, uint8_t* lines, int token, int channel,
                double code);
-
-constexpr bool IsInteger(KvCacheDtype dtype) {
-  return dtype == KvCacheDtype::kInt8 || dtype == KvCacheDtype::kInt4 ||
-         dtype == KvCacheDtype::kInt4Asym;
-}
 
 }  // namespace turboquant::check
 

@@ -60,6 +60,12 @@ void CheckRow(RowCheck& check) {
       return CheckToHalf(check);
     case KernelOp::kRotate:
       return CheckRotate(check);
+    case KernelOp::kFitScales:
+      return CheckFitScales(check);
+    case KernelOp::kExpandScales:
+      return CheckExpandScales(check);
+    case KernelOp::kMeanDot:
+      return CheckMeanDot(check);
   }
 }
 

@@ -157,6 +157,7 @@ class GoldenBlockTest : public ::testing::Test {
         return {begin + 3, begin + 3 + 128};
       case ScaleGranularity::kNone:
       case ScaleGranularity::kPerTokenHead:
+      case ScaleGranularity::kPerTokenHeadU8:
       case ScaleGranularity::kPerGroup:
         return {};
     }

@@ -17,12 +17,6 @@ struct GroupScale {
   float zero = 0.0f;
 };
 
-uint16_t ToF16(float x) {
-  return static_cast<uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), 0), 0));
-}
-float FromF16(uint16_t h) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
-float Inverse(float scale) { return scale > 0.0f ? 1.0f / scale : 0.0f; }
-
 __m256 FiniteMask(__m256 x) {
   return _mm256_cmp_ps(Abs(x), _mm256_set1_ps(__builtin_inff()), _CMP_LT_OQ);
 }
@@ -154,6 +148,7 @@ using E5m2Quantizer = Fp8Quantizer<2, 15, 0x7B>;
 // What holds for all rows of a tile.
 struct TileScales {
   bool dynamic = false;
+  bool given = false;  // byte scales: one per token, in args.scales
   int group_size = 0;
   alignas(32) float inverse[kMaxHeadDim];  // static granularities and none
 };
@@ -161,8 +156,9 @@ struct TileScales {
 TileScales MakeTileScales(const EncodeArgs& args) {
   const ScaleGranularity granularity = args.spec.granularity;
   TileScales scales;
-  scales.dynamic =
-      granularity == ScaleGranularity::kPerTokenHead || granularity == ScaleGranularity::kPerGroup;
+  scales.given = granularity == ScaleGranularity::kPerTokenHeadU8;
+  scales.dynamic = scales.given || granularity == ScaleGranularity::kPerTokenHead ||
+                   granularity == ScaleGranularity::kPerGroup;
   scales.group_size =
       granularity == ScaleGranularity::kPerGroup ? args.spec.group_size : args.shape.head_dim;
   if (scales.dynamic) return scales;
@@ -194,7 +190,9 @@ int EncodeRow(const EncodeArgs& args, const TileScales& scales, int token, uint8
   for (int group = 0; group * scales.group_size < args.shape.head_dim; ++group) {
     const int begin = group * scales.group_size;
     __m256 inverse = _mm256_setzero_ps();
-    if (scales.dynamic) {
+    if (scales.given) {
+      inverse = _mm256_set1_ps(Inverse(FromF16(args.scales[token])));
+    } else if (scales.dynamic) {
       const GroupScale fit = Quantizer::Fit(row + begin, scales.group_size);
       const size_t index = Size(group) * Size(args.shape.num_tokens) + Size(token);
       args.scales[index] = fit.scale;
@@ -372,7 +370,7 @@ void EncodeBf16(const EncodeArgs& args) { EncodeHalves<ToBf16Bits>(args); }
 void EncodeInt8(const EncodeArgs& args) { EncodeCodes<Int8Quantizer>(args); }
 void EncodeFp8E4m3(const EncodeArgs& args) { EncodeCodes<E4m3Quantizer>(args); }
 void EncodeFp8E5m2(const EncodeArgs& args) { EncodeCodes<E5m2Quantizer>(args); }
-void EncodeInt4(const EncodeArgs& args) { EncodeCodes<Int4Quantizer>(args); }
+void EncodeInt4Sym(const EncodeArgs& args) { EncodeCodes<Int4Quantizer>(args); }
 void EncodeInt4Asym(const EncodeArgs& args) { EncodeCodes<Int4AsymQuantizer>(args); }
 
 }  // namespace turboquant::avx2

@@ -28,7 +28,8 @@ struct LaneFloats {
 struct IntegerFormat {
   static constexpr bool kInteger = true;
   static constexpr float kProductScale = 1.0f;  // of what the accumulators hold, a power of two
-  static constexpr int kLines = 1;              // that a step of the loop takes
+  static constexpr int kLines = 1;      // that a step of the loop takes
+  static constexpr int kUnitLines = 1;  // side by side that count as one
   static constexpr int kAccs = 2;
   static constexpr int kRowsInOnePass = 4;
   using Factor = int16_t;
@@ -177,6 +178,7 @@ using Int4AsymValue = NibbleValue<0, true>;
 struct FloatFormat {
   static constexpr bool kInteger = false;
   static constexpr int kLines = 1;
+  static constexpr int kUnitLines = 1;
   static constexpr int kBias = 0;
   static constexpr bool kZeroPoint = false;
   using Factor = float;
@@ -338,8 +340,8 @@ using Fp8E4m3 = Fp8Format<E4m3Decoder>;
 
 struct LineRange {
   const uint8_t* first;
-  size_t stride_bytes;
-  int num_steps;              // of Format::kLines lines, Format::kCodes codes of a lane
+  size_t stride_bytes;        // from a line or unit of lines to the next
+  int num_steps;              // of Format::kLines lines (or units), Format::kCodes codes of a lane
   ptrdiff_t prefetch_offset;  // from a line to what is fetched beside it; unused without kPrefetch
 };
 
@@ -352,7 +354,10 @@ TQ_ALWAYS_INLINE void OnePass(const LineRange& lines, const typename Format::Fac
     if constexpr (kPrefetch) {
       const uintptr_t address =
           reinterpret_cast<uintptr_t>(line) + static_cast<uintptr_t>(lines.prefetch_offset);
-      _mm_prefetch(reinterpret_cast<const char*>(address), _MM_HINT_T0);
+#pragma GCC unroll 5
+      for (int unit_line = 0; unit_line < Format::kUnitLines; ++unit_line) {
+        _mm_prefetch(reinterpret_cast<const char*>(address) + unit_line * kLineBytes, _MM_HINT_T0);
+      }
       if constexpr (Format::kLines == 2) {
         _mm_prefetch(reinterpret_cast<const char*>(address + lines.stride_bytes), _MM_HINT_T0);
       }

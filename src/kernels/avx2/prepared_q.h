@@ -26,6 +26,19 @@ inline IntegerQ IntegerQRow(void* prepared, int row, int head_dim, int group_siz
           reinterpret_cast<int32_t*>(scale + 4)};
 }
 
+// Narrow formats: codes of a byte, the row's scale, the sum of the codes.
+struct NarrowQ {
+  int8_t* codes;  // [head_dim]
+  float* scale;   // [1]
+  int32_t* sum;   // [1]
+};
+inline NarrowQ NarrowQRow(void* prepared, int row, int head_dim) {
+  uint8_t* base = static_cast<uint8_t*>(prepared) + Size(row) * RowBytes(head_dim, head_dim);
+  uint8_t* scale = base + Size(head_dim);
+  return {reinterpret_cast<int8_t*>(base), reinterpret_cast<float*>(scale),
+          reinterpret_cast<int32_t*>(scale + 4)};
+}
+
 // Float formats: q' in the order of formats.h, [head_dim].
 inline float* FloatQRow(void* prepared, int row, int head_dim, int group_size) {
   return reinterpret_cast<float*>(static_cast<uint8_t*>(prepared) +

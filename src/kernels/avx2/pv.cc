@@ -1,8 +1,11 @@
 #include "kernels/avx2/formats.h"
 #include "kernels/avx2/kernels.h"
+#include "kernels/avx2/narrow.h"
 
 namespace turboquant::avx2 {
 namespace {
+
+using enum KvCacheDtype;
 
 // Probabilities of a block of rows over one channel group, V scales folded in, in the factor order
 // of the format.
@@ -117,7 +120,8 @@ inline void FillBlock(const PvArgs& args, int first_row, int group,
 template <typename Format, int kRows, bool kPrefetch>
 void PvBlock(const PvArgs& args, int first_row) {
   BlockP<typename Format::Factor, kRows> p;
-  const size_t stride = Size(args.head_dim / kLanes) * kLineBytes;
+  constexpr size_t kUnitBytes = size_t{Format::kUnitLines} * kLineBytes;
+  const size_t stride = Size(args.head_dim / kLanes) * kUnitBytes;
   LineRange lines = {args.v, stride, args.num_tokens / Format::kCodes,
                      kPrefetch ? PrefetchOffset(args.prefetch, args.v) : 0};
   for (int group = 0; group * args.group_size < args.head_dim; ++group) {
@@ -132,7 +136,7 @@ void PvBlock(const PvArgs& args, int first_row) {
       }
       MultiplyLines<Format, kRows, kPrefetch>(lines, p.factors[0], kMaxTileTokens, acc);
       AddColumn<Format, kRows>(args, p, first_row, channel, acc);
-      lines.first += kLineBytes;
+      lines.first += kUnitBytes;
     }
   }
 }
@@ -156,7 +160,12 @@ void PvBf16(const PvArgs& args) { Pv<Bf16>(args); }
 void PvInt8(const PvArgs& args) { Pv<Int8Value>(args); }
 void PvFp8E4m3(const PvArgs& args) { Pv<Fp8E4m3>(args); }
 void PvFp8E5m2(const PvArgs& args) { Pv<Fp8E5m2>(args); }
-void PvInt4(const PvArgs& args) { Pv<Int4Value>(args); }
+void PvInt6(const PvArgs& args) { Pv<NarrowLines<kInt6, false>>(args); }
+void PvInt5(const PvArgs& args) { Pv<NarrowLines<kInt5, false>>(args); }
+void PvInt4(const PvArgs& args) { Pv<NarrowLines<kInt4, false>>(args); }
+void PvInt3(const PvArgs& args) { Pv<NarrowLines<kInt3, false>>(args); }
+void PvInt2(const PvArgs& args) { Pv<NarrowLines<kInt2, false>>(args); }
+void PvInt4Sym(const PvArgs& args) { Pv<Int4Value>(args); }
 void PvInt4Asym(const PvArgs& args) { Pv<Int4AsymValue>(args); }
 
 }  // namespace turboquant::avx2

@@ -1,9 +1,12 @@
 #include "kernels/avx2/formats.h"
 #include "kernels/avx2/kernels.h"
+#include "kernels/avx2/narrow.h"
 #include "kernels/avx2/prepared_q.h"
 
 namespace turboquant::avx2 {
 namespace {
+
+using enum KvCacheDtype;
 
 // The rows of one block: factors, and for integer formats their scale and sums of codes.
 template <typename Factor>
@@ -60,6 +63,11 @@ TQ_ALWAYS_INLINE void AddGroup(const QkArgs& args, const BlockQ<typename Format:
         term.high = _mm256_mul_ps(term.high, scale);
       }
     }
+    if (last && args.offsets != nullptr) {
+      const __m256 offset = _mm256_set1_ps(args.offsets[first_row + r]);
+      term.low = _mm256_add_ps(term.low, offset);
+      term.high = _mm256_add_ps(term.high, offset);
+    }
     _mm256_storeu_ps(scores, term.low);
     _mm256_storeu_ps(scores + 8, term.high);
   }
@@ -69,7 +77,8 @@ template <typename Format, int kRows, bool kPrefetch>
 void QkBlock(const QkArgs& args, int first_row) {
   const BlockQ<typename Format::Factor> q(args, first_row);
   const int lines_per_group = args.group_size / Format::kCodes;
-  LineRange lines = {args.k, kLineBytes, lines_per_group,
+  constexpr size_t kUnitBytes = size_t{Format::kUnitLines} * kLineBytes;
+  LineRange lines = {args.k, kUnitBytes, lines_per_group,
                      kPrefetch ? PrefetchOffset(args.prefetch, args.k) : 0};
   for (int token = 0; token < args.num_tokens; token += kLanes) {
     for (int group = 0; group * args.group_size < args.head_dim; ++group) {
@@ -82,7 +91,7 @@ void QkBlock(const QkArgs& args, int first_row) {
       MultiplyLines<Format, kRows, kPrefetch>(lines, q.factors + group * args.group_size, q.stride,
                                               acc);
       AddGroup<Format, kRows>(args, q, first_row, token, group, acc);
-      lines.first += Size(lines_per_group) * kLineBytes;
+      lines.first += Size(lines_per_group) * kUnitBytes;
     }
   }
 }
@@ -106,7 +115,12 @@ void QkBf16(const QkArgs& args) { Qk<Bf16>(args); }
 void QkInt8(const QkArgs& args) { Qk<Int8Key>(args); }
 void QkFp8E4m3(const QkArgs& args) { Qk<Fp8E4m3>(args); }
 void QkFp8E5m2(const QkArgs& args) { Qk<Fp8E5m2>(args); }
-void QkInt4(const QkArgs& args) { Qk<Int4Key>(args); }
+void QkInt6(const QkArgs& args) { Qk<NarrowLines<kInt6, true>>(args); }
+void QkInt5(const QkArgs& args) { Qk<NarrowLines<kInt5, true>>(args); }
+void QkInt4(const QkArgs& args) { Qk<NarrowLines<kInt4, true>>(args); }
+void QkInt3(const QkArgs& args) { Qk<NarrowLines<kInt3, true>>(args); }
+void QkInt2(const QkArgs& args) { Qk<NarrowLines<kInt2, true>>(args); }
+void QkInt4Sym(const QkArgs& args) { Qk<Int4Key>(args); }
 void QkInt4Asym(const QkArgs& args) { Qk<Int4AsymKey>(args); }
 
 }  // namespace turboquant::avx2

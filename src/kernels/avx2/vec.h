@@ -41,7 +41,7 @@ inline __m256i BroadcastPair(const int16_t* p) {
   return _mm256_set1_epi32(bits);
 }
 // Four bytes in every lane.
-inline __m256i BroadcastQuad(const uint8_t* p) {
+inline __m256i BroadcastQuad(const void* p) {
   int32_t bits;
   __builtin_memcpy(&bits, p, sizeof(bits));
   return _mm256_set1_epi32(bits);
@@ -73,6 +73,13 @@ inline int32_t HorizontalSum(__m256i v) {
   m = _mm_add_epi32(m, _mm_shuffle_epi32(m, 0xB1));
   return _mm_cvtsi128_si32(m);
 }
+
+inline uint16_t ToF16(float x) {
+  return static_cast<uint16_t>(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), 0), 0));
+}
+inline float FromF16(uint16_t h) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
+// 1 / scale as the codecs have it.
+inline float Inverse(float scale) { return scale > 0.0f ? 1.0f / scale : 0.0f; }
 
 inline __m256 Abs(__m256 v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
 

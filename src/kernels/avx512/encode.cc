@@ -263,6 +263,12 @@ void StaticScales(const EncodeArgs& args, ChannelScales& scales) {
   }
 }
 
+// The scale of one token that was fitted before (per_token_head_u8).
+void GivenScale(const EncodeArgs& args, int token, ChannelScales& scales) {
+  Fill(scales.inv_scale, args.shape.head_dim, InverseScale(FromF16(args.scales[token])));
+  Fill(scales.zero_point, args.shape.head_dim, 0.0f);
+}
+
 // Fits and stores the scales of one token.
 template <typename Format>
 void DynamicScales(const EncodeArgs& args, int token, int group_size, ChannelScales& scales) {
@@ -284,14 +290,16 @@ template <typename Format>
 void Encode(const EncodeArgs& args) {
   const auto [side, num_tokens, head_dim] = args.shape;
   const bool per_group = args.spec.granularity == ScaleGranularity::kPerGroup;
+  const bool given = args.spec.granularity == ScaleGranularity::kPerTokenHeadU8;
   const bool dynamic = per_group || args.spec.granularity == ScaleGranularity::kPerTokenHead;
   const int group_size = per_group ? args.spec.group_size : head_dim;
   ChannelScales scales;
-  if (!dynamic) StaticScales(args, scales);
+  if (!dynamic && !given) StaticScales(args, scales);
   CodeRows<typename Format::Code> codes;
   int64_t end_codes = 0;
   for (int first = 0; first < num_tokens; first += kLanes) {
     for (int t = 0; t < kLanes; ++t) {
+      if (given) GivenScale(args, first + t, scales);
       if (dynamic) DynamicScales<Format>(args, first + t, group_size, scales);
       const float* row = args.x + static_cast<size_t>(first + t) * static_cast<size_t>(head_dim);
       for (int c = 0; c < head_dim; c += kLanes) {
@@ -321,7 +329,7 @@ void EncodeBf16(const EncodeArgs& args) { Encode<FormatBf16>(args); }
 void EncodeInt8(const EncodeArgs& args) { Encode<FormatInt8>(args); }
 void EncodeFp8E4m3(const EncodeArgs& args) { Encode<FormatFp8<3, 7, 0x7E>>(args); }
 void EncodeFp8E5m2(const EncodeArgs& args) { Encode<FormatFp8<2, 15, 0x7B>>(args); }
-void EncodeInt4(const EncodeArgs& args) { Encode<FormatInt4>(args); }
+void EncodeInt4Sym(const EncodeArgs& args) { Encode<FormatInt4>(args); }
 void EncodeInt4Asym(const EncodeArgs& args) { Encode<FormatInt4Asym>(args); }
 
 }  // namespace turboquant::avx512

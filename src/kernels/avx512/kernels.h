@@ -19,7 +19,7 @@ void PrepareQBf16(const PrepareQArgs& args);
 void PrepareQInt8(const PrepareQArgs& args);
 void PrepareQFp8E4m3(const PrepareQArgs& args);
 void PrepareQFp8E5m2(const PrepareQArgs& args);
-void PrepareQInt4(const PrepareQArgs& args);
+void PrepareQInt4Sym(const PrepareQArgs& args);
 void PrepareQInt4Asym(const PrepareQArgs& args);
 
 void QkF32(const QkArgs& args);
@@ -28,7 +28,7 @@ void QkBf16(const QkArgs& args);
 void QkFp8E4m3(const QkArgs& args);
 void QkFp8E5m2(const QkArgs& args);
 void QkInt8(const QkArgs& args);
-void QkInt4(const QkArgs& args);
+void QkInt4Sym(const QkArgs& args);
 void QkInt4Asym(const QkArgs& args);
 
 void Softmax(const SoftmaxArgs& args);
@@ -39,7 +39,7 @@ void PvBf16(const PvArgs& args);
 void PvFp8E4m3(const PvArgs& args);
 void PvFp8E5m2(const PvArgs& args);
 void PvInt8(const PvArgs& args);
-void PvInt4(const PvArgs& args);
+void PvInt4Sym(const PvArgs& args);
 void PvInt4Asym(const PvArgs& args);
 
 void EncodeF32(const EncodeArgs& args);
@@ -48,7 +48,7 @@ void EncodeBf16(const EncodeArgs& args);
 void EncodeFp8E4m3(const EncodeArgs& args);
 void EncodeFp8E5m2(const EncodeArgs& args);
 void EncodeInt8(const EncodeArgs& args);
-void EncodeInt4(const EncodeArgs& args);
+void EncodeInt4Sym(const EncodeArgs& args);
 void EncodeInt4Asym(const EncodeArgs& args);
 
 void ToHalf(const ConvertArgs& args);

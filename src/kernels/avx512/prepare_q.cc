@@ -4,8 +4,6 @@
 namespace turboquant::avx512 {
 namespace {
 
-constexpr float kMaxQCode = 32512.0f;
-
 // 16 channels of q' from channel c on. The order of the products is part of the format
 // (kernel_table.h).
 TURBOQUANT_INLINE __m512 Folded(const PrepareQArgs& args, const float* q, int c) {
@@ -85,7 +83,7 @@ void PrepareQBf16(const PrepareQArgs& args) { PrepareFloat<false>(args); }
 void PrepareQInt8(const PrepareQArgs& args) { PrepareInteger(args); }
 void PrepareQFp8E4m3(const PrepareQArgs& args) { PrepareFloat<true>(args); }
 void PrepareQFp8E5m2(const PrepareQArgs& args) { PrepareFloat<true>(args); }
-void PrepareQInt4(const PrepareQArgs& args) { PrepareInteger(args); }
+void PrepareQInt4Sym(const PrepareQArgs& args) { PrepareInteger(args); }
 void PrepareQInt4Asym(const PrepareQArgs& args) { PrepareInteger(args); }
 
 }  // namespace turboquant::avx512

@@ -282,7 +282,7 @@ void PvBf16(const PvArgs& args) { Pv<FloatFormat<LinesBf16>>(args); }
 void PvInt8(const PvArgs& args) { Pv<IntegerFormat<Lines8, 0, false>>(args); }
 void PvFp8E4m3(const PvArgs& args) { Pv<FloatFormat<LinesE4m3>>(args); }
 void PvFp8E5m2(const PvArgs& args) { Pv<FloatFormat<LinesE5m2>>(args); }
-void PvInt4(const PvArgs& args) { Pv<IntegerFormat<Lines4, 8, false>>(args); }
+void PvInt4Sym(const PvArgs& args) { Pv<IntegerFormat<Lines4, 8, false>>(args); }
 void PvInt4Asym(const PvArgs& args) { Pv<IntegerFormat<Lines4, 0, true>>(args); }
 
 }  // namespace turboquant::avx512

@@ -30,7 +30,13 @@ TURBOQUANT_INLINE void Flush(const Pass& pass, int r, int v, int group, __m512 t
   if (args.scales != nullptr) term = _mm512_mul_ps(term, LoadHalfs(args.scales + scale_at));
   if (group > 0) term = _mm512_add_ps(_mm512_loadu_ps(scores), term);
   const bool last = (group + 1) * args.group_size == args.head_dim;
-  _mm512_storeu_ps(scores, last ? _mm512_mul_ps(term, factor) : term);
+  if (last) {
+    term = _mm512_mul_ps(term, factor);
+    if (args.offsets != nullptr) {
+      term = _mm512_add_ps(term, _mm512_set1_ps(args.offsets[pass.row + r]));
+    }
+  }
+  _mm512_storeu_ps(scores, term);
 }
 
 // Integer formats. q_int = 256 * hi + lo: two vpdpbusd accumulators per row and vector, hi and lo;
@@ -224,7 +230,7 @@ void QkBf16(const QkArgs& args) { Qk<FloatFormat<LinesBf16>>(args); }
 void QkInt8(const QkArgs& args) { Qk<IntegerFormat<Lines8, 128, false>>(args); }
 void QkFp8E4m3(const QkArgs& args) { Qk<FloatFormat<LinesE4m3>>(args); }
 void QkFp8E5m2(const QkArgs& args) { Qk<FloatFormat<LinesE5m2>>(args); }
-void QkInt4(const QkArgs& args) { Qk<IntegerFormat<Lines4, 8, false>>(args); }
+void QkInt4Sym(const QkArgs& args) { Qk<IntegerFormat<Lines4, 8, false>>(args); }
 void QkInt4Asym(const QkArgs& args) { Qk<IntegerFormat<Lines4, 0, true>>(args); }
 
 }  // namespace turboquant::avx512

@@ -93,7 +93,11 @@ void QkPass(const QkArgs& args, int first_row, int token) {
   for (int r = 0; r < kRows; ++r) {
     float* scores = args.scores + (first_row + r) * kMaxTileTokens + token;
     for (int v = 0; v < kVectors; ++v) {
-      _mm512_storeu_ps(scores + v * kLanes, _mm512_add_ps(acc_hi[r][v], acc_lo[r][v]));
+      __m512 score = _mm512_add_ps(acc_hi[r][v], acc_lo[r][v]);
+      if (args.offsets != nullptr) {
+        score = _mm512_add_ps(score, _mm512_set1_ps(args.offsets[first_row + r]));
+      }
+      _mm512_storeu_ps(scores + v * kLanes, score);
     }
   }
 }

@@ -10,6 +10,7 @@
 
 #include "base/half.h"
 #include "codec/fp8.h"
+#include "codec/narrow.h"
 #include "kernels/kernel_table.h"
 
 namespace turboquant::scalar {
@@ -17,18 +18,36 @@ namespace turboquant::scalar {
 inline constexpr int kLanes = 16;      // lanes of a line: tokens of K, channels of V
 inline constexpr int kLineBytes = 64;  // a lane is 4 bytes
 
-constexpr bool IsInteger(KvCacheDtype dtype) {
-  return dtype == KvCacheDtype::kInt8 || dtype == KvCacheDtype::kInt4 ||
-         dtype == KvCacheDtype::kInt4Asym;
-}
-
-// What a code is before scales apply: the integer (int4_asym: 0..15), or the float that it stands
-// for.
+// What a code is before scales apply: the integer (int4_asym: 0..15, narrow formats: the level), or
+// the float that it stands for.
 template <KvCacheDtype kDtype>
 using CodeType = std::conditional_t<IsInteger(kDtype), int, float>;
 
+// Lines that belong together, and the codes that a lane has in them.
 template <KvCacheDtype kDtype>
-inline constexpr int kCodesPerLane = 32 / CodeBits(kDtype);
+inline constexpr int kLinesPerUnit = IsNarrow(kDtype) ? NarrowFormatOf(kDtype).num_lines : 1;
+template <KvCacheDtype kDtype>
+inline constexpr int kCodesPerLane =
+    IsNarrow(kDtype) ? NarrowFormatOf(kDtype).CodesPerLane() : 32 / CodeBits(kDtype);
+template <KvCacheDtype kDtype>
+inline constexpr size_t kUnitBytes = size_t{kLinesPerUnit<kDtype>} * kLineBytes;
+
+// Level of code i of one lane; `lane` lies in the unit's first line.
+template <KvCacheDtype kDtype>
+int NarrowLevelAt(const uint8_t* lane, int i) {
+  constexpr NarrowFormat kFormat = NarrowFormatOf(kDtype);
+  constexpr int kPlanesPerLine = 8 / kFormat.low_bits;
+  const int plane = i / 4, byte = i % 4;
+  const int low = lane[plane / kPlanesPerLine * kLineBytes + byte] >>
+                      kFormat.low_bits * (plane % kPlanesPerLine) &
+                  ((1 << kFormat.low_bits) - 1);
+  int high = 0;
+  if constexpr (kFormat.high_bits > 0) {
+    high = lane[kFormat.num_low * kLineBytes + byte] >> kFormat.high_bits * plane &
+           ((1 << kFormat.high_bits) - 1);
+  }
+  return kFormat.Level(low | high << kFormat.low_bits);
+}
 
 // Code i of one lane.
 template <KvCacheDtype kDtype, KvSide kSide>
@@ -47,9 +66,11 @@ CodeType<kDtype> CodeAt(const uint8_t* lane, int i) {
     return Fp8E4m3ToFloat(lane[i]);
   } else if constexpr (kDtype == KvCacheDtype::kFp8E5m2) {
     return Fp8E5m2ToFloat(lane[i]);
+  } else if constexpr (IsNarrow(kDtype)) {
+    return NarrowLevelAt<kDtype>(lane, i);
   } else {
     const int nibble = i < 4 ? lane[i] & 15 : lane[i - 4] >> 4;
-    return kDtype == KvCacheDtype::kInt4 ? nibble - 8 : nibble;
+    return kDtype == KvCacheDtype::kInt4Sym ? nibble - 8 : nibble;
   }
 }
 

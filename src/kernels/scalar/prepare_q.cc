@@ -6,8 +6,6 @@
 namespace turboquant::scalar {
 namespace {
 
-constexpr float kMaxQCode = 32512.0f;
-
 // q' of one channel.
 float Folded(const PrepareQArgs& args, int row, int channel) {
   const float scaled =
@@ -16,20 +14,20 @@ float Folded(const PrepareQArgs& args, int row, int channel) {
 }
 
 // sq, or 0 or NaN for a row that gets no codes.
-float ScaleOfRow(const PrepareQArgs& args, int row) {
+float ScaleOfRow(const PrepareQArgs& args, int row, float max_code) {
   float max = 0;
   for (int c = 0; c < args.head_dim; ++c) {
     const float value = Folded(args, row, c);
     if (!std::isfinite(value)) return NAN;
     max = std::fmax(max, std::fabs(value));
   }
-  return max < kTinyMax ? 0.0f : max / kMaxQCode;
+  return max < kTinyMax ? 0.0f : max / max_code;
 }
 
-void PrepareInteger(const PrepareQArgs& args) {
+void PrepareInteger(const PrepareQArgs& args, float max_code) {
   for (int r = 0; r < args.num_rows; ++r) {
     const IntegerQ q(args.out, r, args.head_dim, args.group_size);
-    *q.scale = ScaleOfRow(args, r);
+    *q.scale = ScaleOfRow(args, r, max_code);
     for (int g = 0; g < args.head_dim / args.group_size; ++g) {
       q.sums[g] = 0;
       for (int c = g * args.group_size; c < (g + 1) * args.group_size; ++c) {
@@ -53,10 +51,11 @@ void PrepareFloat(const PrepareQArgs& args) {
 void PrepareQF32(const PrepareQArgs& args) { PrepareFloat(args); }
 void PrepareQF16(const PrepareQArgs& args) { PrepareFloat(args); }
 void PrepareQBf16(const PrepareQArgs& args) { PrepareFloat(args); }
-void PrepareQInt8(const PrepareQArgs& args) { PrepareInteger(args); }
+void PrepareQInt8(const PrepareQArgs& args) { PrepareInteger(args, kMaxQCode); }
 void PrepareQFp8E4m3(const PrepareQArgs& args) { PrepareFloat(args); }
 void PrepareQFp8E5m2(const PrepareQArgs& args) { PrepareFloat(args); }
-void PrepareQInt4(const PrepareQArgs& args) { PrepareInteger(args); }
-void PrepareQInt4Asym(const PrepareQArgs& args) { PrepareInteger(args); }
+void PrepareQNarrow(const PrepareQArgs& args) { PrepareInteger(args, kMaxNarrowQCode); }
+void PrepareQInt4Sym(const PrepareQArgs& args) { PrepareInteger(args, kMaxQCode); }
+void PrepareQInt4Asym(const PrepareQArgs& args) { PrepareInteger(args, kMaxQCode); }
 
 }  // namespace turboquant::scalar

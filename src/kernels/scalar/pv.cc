@@ -55,8 +55,8 @@ template <KvCacheDtype kDtype>
 void ReadColumn(const PvArgs& args, int column, CodeType<kDtype> (&codes)[kMaxTileTokens][kLanes]) {
   constexpr int kCodes = kCodesPerLane<kDtype>;
   const size_t columns = static_cast<size_t>(args.head_dim / kLanes);
-  const uint8_t* line = args.v + static_cast<size_t>(column) * kLineBytes;
-  for (int t = 0; t < args.num_tokens; t += kCodes, line += columns * kLineBytes) {
+  const uint8_t* line = args.v + static_cast<size_t>(column) * kUnitBytes<kDtype>;
+  for (int t = 0; t < args.num_tokens; t += kCodes, line += columns * kUnitBytes<kDtype>) {
     for (int c = 0; c < kLanes; ++c) {
       for (int i = 0; i < kCodes; ++i)
         codes[t + i][c] = CodeAt<kDtype, KvSide::kValue>(line + 4 * c, i);
@@ -105,7 +105,12 @@ void PvBf16(const PvArgs& args) { Pv<KvCacheDtype::kBf16>(args); }
 void PvInt8(const PvArgs& args) { Pv<KvCacheDtype::kInt8>(args); }
 void PvFp8E4m3(const PvArgs& args) { Pv<KvCacheDtype::kFp8E4m3>(args); }
 void PvFp8E5m2(const PvArgs& args) { Pv<KvCacheDtype::kFp8E5m2>(args); }
+void PvInt6(const PvArgs& args) { Pv<KvCacheDtype::kInt6>(args); }
+void PvInt5(const PvArgs& args) { Pv<KvCacheDtype::kInt5>(args); }
 void PvInt4(const PvArgs& args) { Pv<KvCacheDtype::kInt4>(args); }
+void PvInt3(const PvArgs& args) { Pv<KvCacheDtype::kInt3>(args); }
+void PvInt2(const PvArgs& args) { Pv<KvCacheDtype::kInt2>(args); }
+void PvInt4Sym(const PvArgs& args) { Pv<KvCacheDtype::kInt4Sym>(args); }
 void PvInt4Asym(const PvArgs& args) { Pv<KvCacheDtype::kInt4Asym>(args); }
 
 }  // namespace turboquant::scalar

@@ -13,7 +13,7 @@ void ReadTokens(const QkArgs& args, int first_token, TokenCodes<CodeType<kDtype>
   constexpr int kCodes = kCodesPerLane<kDtype>;
   const uint8_t* line = args.k + static_cast<size_t>(first_token) *
                                      static_cast<size_t>(args.head_dim) * CodeBits(kDtype) / 8;
-  for (int c = 0; c < args.head_dim; c += kCodes, line += kLineBytes) {
+  for (int c = 0; c < args.head_dim; c += kCodes, line += kUnitBytes<kDtype>) {
     for (int t = 0; t < kLanes; ++t) {
       for (int i = 0; i < kCodes; ++i)
         codes[t][c + i] = CodeAt<kDtype, KvSide::kKey>(line + 4 * t, i);
@@ -49,7 +49,8 @@ float Score(const QkArgs& args, int r, int t, const CodeType<kDtype>* codes) {
     if (args.scales != nullptr) term *= ScaleAt(args.scales, args, g, t);
     score += term;
   }
-  return IsInteger(kDtype) ? score * *integer_q.scale : score;
+  if constexpr (IsInteger(kDtype)) score *= *integer_q.scale;
+  return args.offsets == nullptr ? score : score + args.offsets[r];
 }
 
 template <KvCacheDtype kDtype>
@@ -73,7 +74,12 @@ void QkBf16(const QkArgs& args) { Qk<KvCacheDtype::kBf16>(args); }
 void QkInt8(const QkArgs& args) { Qk<KvCacheDtype::kInt8>(args); }
 void QkFp8E4m3(const QkArgs& args) { Qk<KvCacheDtype::kFp8E4m3>(args); }
 void QkFp8E5m2(const QkArgs& args) { Qk<KvCacheDtype::kFp8E5m2>(args); }
+void QkInt6(const QkArgs& args) { Qk<KvCacheDtype::kInt6>(args); }
+void QkInt5(const QkArgs& args) { Qk<KvCacheDtype::kInt5>(args); }
 void QkInt4(const QkArgs& args) { Qk<KvCacheDtype::kInt4>(args); }
+void QkInt3(const QkArgs& args) { Qk<KvCacheDtype::kInt3>(args); }
+void QkInt2(const QkArgs& args) { Qk<KvCacheDtype::kInt2>(args); }
+void QkInt4Sym(const QkArgs& args) { Qk<KvCacheDtype::kInt4Sym>(args); }
 void QkInt4Asym(const QkArgs& args) { Qk<KvCacheDtype::kInt4Asym>(args); }
 
 }  // namespace turboquant::scalar
