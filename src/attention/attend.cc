@@ -29,6 +29,24 @@ struct RunExtent {
   int first, end;
 };
 
+// A run as the kernels take it. Scales and zero points are those of its first token, or null.
+struct RunView {
+  const uint8_t* run;
+  const uint8_t* next_run;  // that is fetched meanwhile, or null
+  const uint16_t *k_scales, *v_scales, *k_zero_points, *v_zero_points;
+};
+
+// Tile `index` of a run, and rows of the unit.
+struct TileMask {
+  const RunMask& mask;
+  size_t index;
+};
+struct TileRows {
+  size_t first;
+  int num_rows;
+  bool prefetch;  // the next run's tile beside this one's
+};
+
 // Every row sees the run's tokens from `first` on.
 void FillUniformMask(int first, int run_tokens, RunMask* mask) {
   mask->num_tiles = 0;
@@ -92,10 +110,12 @@ class UnitWorker {
                    const RunMask& mask, const AttentionState& state);
   void AttendRun(const TileFormat& format, const uint8_t* run, const uint8_t* next_run,
                  const RunMask& mask, size_t first_row, const AttentionState& state);
-  const uint16_t* ScalesOfRun(const KvSideSpec& side, const uint8_t* scales, const uint8_t* base,
+  const uint16_t* ScalesOfRun(const KvSideSpec& side, const uint8_t* scales, const uint8_t* bias,
                               uint16_t* expanded) const;
   const float* MeanScores(const TileFormat& format, const uint8_t* run, size_t row, int num_rows,
                           float* out) const;
+  void AttendTile(const TileFormat& format, const RunView& view, const TileMask& tile,
+                  const TileRows& which, const AttentionState& state);
   void ApplyStaticValueScales(const AttentionState& state);
   void KeepPartial();
 
@@ -262,11 +282,11 @@ void UnitWorker::AttendHeads(const TileFormat& format, const uint8_t* block,
 // Scales of one side of a run, of all its tokens; null where there are none. Those of one byte are expanded
 // into `expanded`.
 const uint16_t* UnitWorker::ScalesOfRun(const KvSideSpec& side, const uint8_t* scales,
-                                        const uint8_t* base, uint16_t* expanded) const {
+                                        const uint8_t* bias, uint16_t* expanded) const {
   if (!IsDynamic(side.granularity)) return nullptr;
   if (!side.HasByteScales()) return reinterpret_cast<const uint16_t*>(scales);
   layer_.expand_scales({.codes = scales,
-                        .base = *reinterpret_cast<const uint16_t*>(base),
+                        .bias = *reinterpret_cast<const int16_t*>(bias),
                         .num_tokens = block_size(),
                         .scales = expanded});
   return expanded;
@@ -292,70 +312,79 @@ void UnitWorker::AttendRun(const TileFormat& format, const uint8_t* run, const u
                            const RunMask& mask, size_t first_row, const AttentionState& state) {
   const KvCacheSpec& spec = format.spec;
   const KvBlockLayout& layout = format.layout;
-  const size_t q_row_bytes = format.PreparedRowBytes();
-  const auto from = [](const uint16_t* scales, size_t token) {
-    return scales == nullptr ? nullptr : scales + token;
-  };
   const auto zero_points = [&](const KvSideSpec& side, size_t offset) {
     return side.HasZeroPoint() ? reinterpret_cast<const uint16_t*>(run + offset) : nullptr;
   };
   uint16_t expanded_k[kMaxBlockTokens], expanded_v[kMaxBlockTokens];
-  const uint16_t* k_scales =
-      ScalesOfRun(spec.k, run + layout.k_scales, run + layout.k_scale_base, expanded_k);
-  const uint16_t* v_scales =
-      ScalesOfRun(spec.v, run + layout.v_scales, run + layout.v_scale_base, expanded_v);
-  const uint16_t* k_zero_points = zero_points(spec.k, layout.k_zero_points);
-  const uint16_t* v_zero_points = zero_points(spec.v, layout.v_zero_points);
+  const RunView view = {
+      .run = run,
+      .next_run = next_run,
+      .k_scales = ScalesOfRun(spec.k, run + layout.k_scales, run + layout.k_scale_bias, expanded_k),
+      .v_scales = ScalesOfRun(spec.v, run + layout.v_scales, run + layout.v_scale_bias, expanded_v),
+      .k_zero_points = zero_points(spec.k, layout.k_zero_points),
+      .v_zero_points = zero_points(spec.v, layout.v_zero_points)};
   if (next_run != nullptr) {  // scales and zero points; the kernels fetch the lines
     for (size_t i = 0; i < layout.k_lines; i += kCacheLineBytes) __builtin_prefetch(next_run + i);
   }
-  float rescale[kMaxTileRows], mean_scores[kMaxTileRows];
   for (size_t i = 0; i < static_cast<size_t>(mask.num_tiles); ++i) {
     if (mask.num_tokens[i] == 0) continue;
-    const size_t token = i * kMaxTileTokens;
-    const size_t k_offset =
-        layout.k_lines + token * head_dim_ * static_cast<size_t>(CodeBits(spec.k.dtype)) / 8;
-    const size_t v_offset =
-        layout.v_lines + token * head_dim_ * static_cast<size_t>(CodeBits(spec.v.dtype)) / 8;
     for (size_t row = 0; row < rows_per_head_; row += kMaxTileRows) {
       const int num_rows = static_cast<int>(std::min<size_t>(kMaxTileRows, rows_per_head_ - row));
-      const AttentionState rows = state.FromRow(first_row + row, head_dim_);
-      const bool prefetch = next_run != nullptr && row == 0;
-      format.qk({.q = scratch_->prepared_q + (first_row + row) * q_row_bytes,
-                 .k = run + k_offset,
-                 .scales = from(k_scales, token),
-                 .zero_points = from(k_zero_points, token),
-                 .scale_stride = spec.block_size,
-                 .num_rows = num_rows,
-                 .num_tokens = mask.num_tokens[i],
-                 .head_dim = spec.head_dim,
-                 .group_size = spec.k.ChannelsPerScale(spec.head_dim),
-                 .scores = scratch_->scores,
-                 .offsets = MeanScores(format, run, first_row + row, num_rows, mean_scores),
-                 .prefetch = prefetch ? next_run + k_offset : nullptr});
-      layer_.softmax({.scores = scratch_->scores,
-                      .begin = mask.begin[i],
-                      .end = mask.end[i],
-                      .num_rows = num_rows,
-                      .num_tokens = mask.num_tokens[i],
-                      .logit_softcap = layer_.params.logit_softcap,
-                      .max = rows.max,
-                      .sum = rows.sum,
-                      .rescale = rescale});
-      format.pv({.p = scratch_->scores,
-                 .v = run + v_offset,
-                 .scales = from(v_scales, token),
-                 .zero_points = from(v_zero_points, token),
-                 .scale_stride = spec.block_size,
-                 .num_rows = num_rows,
-                 .num_tokens = mask.num_tokens[i],
-                 .head_dim = spec.head_dim,
-                 .group_size = spec.v.ChannelsPerScale(spec.head_dim),
-                 .rescale = rescale,
-                 .out = rows.output,
-                 .prefetch = prefetch ? next_run + v_offset : nullptr});
+      AttendTile(format, view, {mask, i}, {first_row + row, num_rows, row == 0}, state);
     }
   }
+}
+
+// One tile of a run, up to kMaxTileRows rows.
+void UnitWorker::AttendTile(const TileFormat& format, const RunView& view, const TileMask& tile,
+                            const TileRows& which, const AttentionState& state) {
+  const KvCacheSpec& spec = format.spec;
+  const size_t token = tile.index * kMaxTileTokens;
+  const size_t values = token * head_dim_;
+  const size_t k_offset =
+      format.layout.k_lines + values * static_cast<size_t>(CodeBits(spec.k.dtype)) / 8;
+  const size_t v_offset =
+      format.layout.v_lines + values * static_cast<size_t>(CodeBits(spec.v.dtype)) / 8;
+  const auto from = [token](const uint16_t* scales) {
+    return scales == nullptr ? nullptr : scales + token;
+  };
+  const int num_tokens = tile.mask.num_tokens[tile.index];
+  const AttentionState rows = state.FromRow(which.first, head_dim_);
+  const uint8_t* prefetch = which.prefetch ? view.next_run : nullptr;
+  float rescale[kMaxTileRows], mean_scores[kMaxTileRows];
+  format.qk({.q = scratch_->prepared_q + which.first * format.PreparedRowBytes(),
+             .k = view.run + k_offset,
+             .scales = from(view.k_scales),
+             .zero_points = from(view.k_zero_points),
+             .scale_stride = spec.block_size,
+             .num_rows = which.num_rows,
+             .num_tokens = num_tokens,
+             .head_dim = spec.head_dim,
+             .group_size = spec.k.ChannelsPerScale(spec.head_dim),
+             .scores = scratch_->scores,
+             .offsets = MeanScores(format, view.run, which.first, which.num_rows, mean_scores),
+             .prefetch = prefetch == nullptr ? nullptr : prefetch + k_offset});
+  layer_.softmax({.scores = scratch_->scores,
+                  .begin = tile.mask.begin[tile.index],
+                  .end = tile.mask.end[tile.index],
+                  .num_rows = which.num_rows,
+                  .num_tokens = num_tokens,
+                  .logit_softcap = layer_.params.logit_softcap,
+                  .max = rows.max,
+                  .sum = rows.sum,
+                  .rescale = rescale});
+  format.pv({.p = scratch_->scores,
+             .v = view.run + v_offset,
+             .scales = from(view.v_scales),
+             .zero_points = from(view.v_zero_points),
+             .scale_stride = spec.block_size,
+             .num_rows = which.num_rows,
+             .num_tokens = num_tokens,
+             .head_dim = spec.head_dim,
+             .group_size = spec.v.ChannelsPerScale(spec.head_dim),
+             .rescale = rescale,
+             .out = rows.output,
+             .prefetch = prefetch == nullptr ? nullptr : prefetch + v_offset});
 }
 
 void UnitWorker::ApplyStaticValueScales(const AttentionState& state) {

@@ -48,7 +48,9 @@ INSTANTIATE_TEST_SUITE_P(Formats, AttentionFormatInvarianceTest,
                                          OfFormat("bf16", ""), OfFormat("int8", ""),
                                          OfFormat("int8", "per_channel"), OfFormat("fp8_e4m3", ""),
                                          OfFormat("fp8_e5m2", "per_token_head"),
-                                         OfFormat("int4", ""), OfFormat("int4", "per_group:32"),
+                                         OfFormat("int4", ""), OfFormat("int6/int3", ""),
+                                         OfFormat("int5/int2", ""), OfFormat("int4_sym", ""),
+                                         OfFormat("int4_sym", "per_group:32"),
                                          OfFormat("int4_asym", "per_group:32")));
 
 INSTANTIATE_TEST_SUITE_P(

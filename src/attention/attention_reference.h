@@ -177,8 +177,8 @@ inline void Reference::ReadBlock(KvSide side, int block, int head, ReferenceSide
   const uint8_t* stored_scales = run + (key ? layout.k_scales : layout.v_scales);
   const auto* scales = reinterpret_cast<const uint16_t*>(stored_scales);
   if (Side(side).HasByteScales()) {
-    const size_t base = key ? layout.k_scale_base : layout.v_scale_base;
-    ExpandScales({stored_scales, *reinterpret_cast<const uint16_t*>(run + base), spec_.block_size,
+    const size_t bias = key ? layout.k_scale_bias : layout.v_scale_bias;
+    ExpandScales({stored_scales, *reinterpret_cast<const int16_t*>(run + bias), spec_.block_size,
                   expanded.data()});
     scales = expanded.data();
   }
@@ -235,7 +235,8 @@ inline void Reference::EncodeSide(KvSide side, std::vector<float> x, int head, u
   uint16_t* scales = f16_at(scales_at);
   if (Side(side).HasByteScales()) {
     FitScales({Side(side).dtype, x.data(), spec_.block_size, spec_.head_dim, run + scales_at,
-               f16_at(key ? layout.k_scale_base : layout.v_scale_base), fitted.data()});
+               reinterpret_cast<int16_t*>(run + (key ? layout.k_scale_bias : layout.v_scale_bias)),
+               fitted.data()});
     scales = fitted.data();
   }
   EncodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},

@@ -68,7 +68,7 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
 
 // Where the parts of one side lie in the run of a KV head.
 struct SideOffsets {
-  size_t lines, scales, zero_points, scale_base;
+  size_t lines, scales, zero_points, scale_bias;
 };
 
 // Encodes args.scratch, [block_size][head_dim] of one side, into its run. Returns the end codes.
@@ -87,7 +87,7 @@ int64_t EncodeSide(const KvStoreArgs& args, KvSide side, uint8_t* run, const Sid
                       .num_tokens = spec.block_size,
                       .head_dim = spec.head_dim,
                       .codes = run + at.scales,
-                      .base = reinterpret_cast<uint16_t*>(run + at.scale_base),
+                      .bias = reinterpret_cast<int16_t*>(run + at.scale_bias),
                       .scales = fitted});
     scales = fitted;
   }
@@ -122,11 +122,11 @@ void CloseBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
   }
   const int64_t k_ends =
       EncodeSide(args, KvSide::kKey, run,
-                 {layout.k_lines, layout.k_scales, layout.k_zero_points, layout.k_scale_base});
+                 {layout.k_lines, layout.k_scales, layout.k_zero_points, layout.k_scale_bias});
   GatherValues(tile, spec.block_size, args.scratch);
   const int64_t v_ends =
       EncodeSide(args, KvSide::kValue, run,
-                 {layout.v_lines, layout.v_scales, layout.v_zero_points, layout.v_scale_base});
+                 {layout.v_lines, layout.v_scales, layout.v_zero_points, layout.v_scale_bias});
   Add(k_ends, &args.saturation->k_end_codes[head]);
   Add(v_ends, &args.saturation->v_end_codes[head]);
   Add(int64_t{spec.block_size} * spec.head_dim, &args.saturation->num_codes[head]);

@@ -11,21 +11,25 @@
 namespace turboquant {
 namespace {
 
+int NibbleByte(int channel) { return channel / 16 * 8 + channel % 8; }
+int NibbleShift(int channel) { return channel / 8 % 2 * 4; }
+
 void StoreMeanCode(int code, int mean_bits, int channel, uint8_t* codes) {
   if (mean_bits == 8) {
     codes[channel] = static_cast<uint8_t>(static_cast<int8_t>(code));
     return;
   }
-  const int shift = 4 * (channel % 2);
-  const uint32_t keep = channel % 2 == 0 ? 0u : codes[channel / 2] & 0x0Fu;
-  codes[channel / 2] = static_cast<uint8_t>(keep | static_cast<uint32_t>(code + 8) << shift);
+  uint8_t& byte = codes[NibbleByte(channel)];
+  const int shift = NibbleShift(channel);
+  const uint32_t keep = shift == 0 ? 0u : byte & 0x0Fu;  // the low nibble comes first
+  byte = static_cast<uint8_t>(keep | static_cast<uint32_t>(code + 8) << shift);
 }
 
 }  // namespace
 
 int MeanCode(const uint8_t* codes, int mean_bits, int channel) {
   if (mean_bits == 8) return static_cast<int8_t>(codes[channel]);
-  return (codes[channel / 2] >> (4 * (channel % 2)) & 15) - 8;
+  return (codes[NibbleByte(channel)] >> NibbleShift(channel) & 15) - 8;
 }
 
 void CenterKeys(const CenterArgs& args) {

@@ -3,12 +3,13 @@
 // A block holds block_size tokens of one layer. It is num_kv_heads runs of equal length, one per KV
 // head:
 //
-//   [K scales | V scales | K zero points | V zero points | K mean | bases | pad to 64][K lines][V lines]
+//   [K scales | V scales | K zero points | V zero points | K mean | shared | pad to 64][K lines][V lines]
 //
 // Scales and zero points are f16, [num_groups][block_size] each, present for dynamic granularities
 // only (zero points for int4_asym only); scales of per_token_head_u8 are one byte [block_size]
-// (codec/scale_fit.h). The K mean (transform centered, codec/block_mean.h) and the bases, f16: scale of
-// the mean, base of the K scales, base of the V scales, are there where one of them is. A line is 64 bytes = 16 lanes of 4 bytes; a lane holds
+// (codec/scale_fit.h). The K mean (transform centered, codec/block_mean.h) is there where K has one;
+// what the tokens share (f16 scale of the mean, 16-bit biases of the K and of the V scales) where a side has
+// a mean or byte scales. A line is 64 bytes = 16 lanes of 4 bytes; a lane holds
 // e = 32 / CodeBits codes along the axis that the attention product sums over:
 //   K: lane = token,   codes = e consecutive channels: [block_size/16][head_dim/e][16 tokens][e]
 //   V: lane = channel, codes = e consecutive tokens:   [block_size/e][head_dim/16][16 channels][e]
@@ -80,7 +81,8 @@ struct KvCacheSpec {
 struct KvBlockLayout {
   size_t k_scales = 0, v_scales = 0, k_zero_points = 0, v_zero_points = 0;
   size_t k_mean = 0;                                           // codes
-  size_t k_mean_scale = 0, k_scale_base = 0, v_scale_base = 0;  // f16 each
+  size_t k_mean_scale = 0, k_scale_bias = 0, v_scale_bias = 0;  // 16 bits each
+  size_t header_bytes = 0;  // all of the above, without padding
   size_t k_lines = 0, v_lines = 0;
   size_t bytes_per_head = 0;  // multiple of 64
   explicit constexpr KvBlockLayout(const KvCacheSpec& spec);
@@ -137,11 +139,11 @@ constexpr KvBlockLayout::KvBlockLayout(const KvCacheSpec& spec) {
   v_zero_points = k_zero_points + (spec.k.HasZeroPoint() ? scale_bytes(spec.k) : 0);
   k_mean = v_zero_points + (spec.v.HasZeroPoint() ? scale_bytes(spec.v) : 0);
   k_mean_scale = k_mean + (spec.k.HasMean() ? MeanBytes(spec.k.dtype, spec.head_dim) : 0);
-  k_scale_base = k_mean_scale + 2;
-  v_scale_base = k_scale_base + 2;
-  const bool bases = spec.k.HasMean() || spec.k.HasByteScales() || spec.v.HasByteScales();
-  const size_t header = bases ? v_scale_base + 2 : k_mean_scale;
-  k_lines = (header + 63) / 64 * 64;
+  k_scale_bias = k_mean_scale + 2;
+  v_scale_bias = k_scale_bias + 2;
+  const bool shared = spec.k.HasMean() || spec.k.HasByteScales() || spec.v.HasByteScales();
+  header_bytes = shared ? v_scale_bias + 2 : k_mean_scale;
+  k_lines = (header_bytes + 63) / 64 * 64;
   v_lines = k_lines + codes * static_cast<size_t>(CodeBits(spec.k.dtype)) / 8;
   bytes_per_head = v_lines + codes * static_cast<size_t>(CodeBits(spec.v.dtype)) / 8;
 }

@@ -27,7 +27,10 @@ TEST(KvCacheSpecTest, EveryHeadAndBlockSizeIsAccepted) {
     for (int block_size : {16, 32, 64, 128, 256}) {
       for (KvCacheDtype dtype : kAllKvCacheDtypes) {
         const KvCacheSpec spec = MakeSpec(Name(dtype), "", 3, head_dim, block_size);
-        EXPECT_TRUE(spec.Validate()) << spec.ToString();
+        // int5 and int3 are packed 32 at a time.
+        const bool fits = (dtype != KvCacheDtype::kInt5 && dtype != KvCacheDtype::kInt3) ||
+                          (head_dim % 32 == 0 && block_size % 32 == 0);
+        EXPECT_EQ(spec.Validate().has_value(), fits) << spec.ToString();
       }
     }
   }
@@ -39,11 +42,14 @@ TEST(KvCacheSpecTest, CombinationsThatExist) {
     const bool plain = CodeBits(dtype) >= 16;
     const bool fp8 = dtype == KvCacheDtype::kFp8E4m3 || dtype == KvCacheDtype::kFp8E5m2;
     const bool asym = dtype == KvCacheDtype::kInt4Asym;
+    const bool narrow = IsNarrow(dtype), scaled = !plain && !narrow;
     for (const auto& [text, exists] :
-         {std::pair{"none", plain || fp8}, std::pair{"per_tensor", !plain && !asym},
-          std::pair{"per_head", !plain && !asym}, std::pair{"per_channel", !plain && !asym},
-          std::pair{"per_token_head", !plain}, std::pair{"per_group:32", !plain},
-          std::pair{"per_group:64", !plain}, std::pair{"per_group:128", !plain}}) {
+         {std::pair{"none", plain || fp8}, std::pair{"per_tensor", scaled && !asym},
+          std::pair{"per_head", scaled && !asym}, std::pair{"per_channel", scaled && !asym},
+          std::pair{"per_token_head", scaled},
+          std::pair{"per_token_head_u8", narrow || dtype == KvCacheDtype::kInt8},
+          std::pair{"per_group:32", scaled}, std::pair{"per_group:64", scaled},
+          std::pair{"per_group:128", scaled}}) {
       const auto pair = ParseKvFormat(Name(dtype), text, "", nullptr);
       ASSERT_EQ(pair.has_value(), exists) << Name(dtype) << " " << text;
       if (!exists) {
@@ -87,24 +93,40 @@ TEST(KvCacheSpecTest, BadSpecsAreRefusedWithTheReason) {
         s.k = {.dtype = KvCacheDtype::kInt4Asym, .granularity = ScaleGranularity::kPerHead};
       },
       "it takes per_token_head, per_group:32|64|128");
+  expect_error([](KvCacheSpec& s) { s.v.transform = KvTransform::kCentered; },
+               "centered is a transform of K");
+  expect_error(
+      [](KvCacheSpec& s) {
+        s = MakeSpec("int5", "", 1, 64, 64);
+        s.head_dim = 80;
+      },
+      "int5 wants heads of a multiple of 32 channels, not 80");
+  expect_error(
+      [](KvCacheSpec& s) {
+        s = MakeSpec("int8/int3", "", 1, 80, 64);
+        s.block_size = 16;
+      },
+      "int3 wants blocks of a multiple of 32 tokens, not 16");
 }
 
 TEST(ParseKvFormatTest, DefaultsAndSides) {
   for (const auto& [dtype, granularity, text] :
-       {std::tuple{"int8", "", "int8/int8 per_token_head rotated"},
+       {std::tuple{"int8", "", "int8/int8 per_token_head_u8 centered/rotated"},
+        std::tuple{"int8", "per_token_head", "int8/int8 per_token_head rotated"},
+        std::tuple{"int6/int4", "", "int6/int4 per_token_head_u8 centered/rotated"},
         std::tuple{"fp8_e4m3", "", "fp8_e4m3/fp8_e4m3 none rotated"},
         std::tuple{"f16", "", "f16/f16 none"},
-        std::tuple{"int8/int4", "", "int8/int4 per_token_head rotated"},
-        std::tuple{"int8/int4", "per_group:32", "int8/int4 per_group:32 rotated"},
-        std::tuple{"int8/int4", "per_token_head/per_group:64",
-                   "int8/int4 per_token_head/per_group:64 rotated"},
+        std::tuple{"int8/int4", "", "int8/int4 per_token_head_u8 centered/rotated"},
+        std::tuple{"int8/int4_sym", "per_group:32", "int8/int4_sym per_group:32 rotated"},
+        std::tuple{"int8/int4_sym", "per_token_head/per_group:64",
+                   "int8/int4_sym per_token_head/per_group:64 rotated"},
         std::tuple{"int8/f16", "per_head", "int8/f16 per_head/none rotated/none"},
-        std::tuple{"int8/f16", "", "int8/f16 per_token_head/none rotated/none"},
+        std::tuple{"int8/f16", "", "int8/f16 per_token_head_u8/none centered/none"},
         std::tuple{"f16/int8", "per_head", "f16/int8 none/per_head none/rotated"},
         std::tuple{"f16/int8", "none/per_channel", "f16/int8 none/per_channel"},
         std::tuple{"int8", "per_channel/per_token_head",
                    "int8/int8 per_channel/per_token_head none/rotated"},
-        std::tuple{"q8_0/Q4_1", "", "int8/int4_asym per_token_head rotated"}}) {
+        std::tuple{"q8_0/Q4_1", "", "int8/int4_asym per_token_head_u8/per_token_head centered/rotated"}}) {
     const KvCacheSpec spec = MakeSpec(dtype, granularity, 1, 64, 64);
     EXPECT_EQ(spec.ToString(), text);
   }
@@ -112,11 +134,13 @@ TEST(ParseKvFormatTest, DefaultsAndSides) {
 
 TEST(ParseKvFormatTest, Transforms) {
   for (const auto& [dtype, granularity, transform, text] :
-       {std::tuple{"int8", "", "none", "int8/int8 per_token_head"},
-        std::tuple{"int8", "", "rotated", "int8/int8 per_token_head rotated"},
-        std::tuple{"int8", "", "rotated/none", "int8/int8 per_token_head rotated/none"},
-        std::tuple{"int8/f16", "", "rotated", "int8/f16 per_token_head/none rotated/none"},
-        std::tuple{"f16/int8", "", "none", "f16/int8 none/per_token_head"},
+       {std::tuple{"int8", "", "none", "int8/int8 per_token_head_u8"},
+        std::tuple{"int8", "", "rotated", "int8/int8 per_token_head_u8 rotated"},
+        std::tuple{"int8", "", "rotated/none", "int8/int8 per_token_head_u8 rotated/none"},
+        std::tuple{"int8", "per_group:32", "centered", "int8/int8 per_group:32 centered/rotated"},
+        std::tuple{"fp8_e4m3", "", "centered", "fp8_e4m3/fp8_e4m3 none centered/rotated"},
+        std::tuple{"int8/f16", "", "rotated", "int8/f16 per_token_head_u8/none rotated/none"},
+        std::tuple{"f16/int8", "", "none", "f16/int8 none/per_token_head_u8"},
         std::tuple{"f16", "", "none", "f16/f16 none"}}) {
     const auto pair = ParseKvFormat(dtype, granularity, transform, nullptr);
     ASSERT_TRUE(pair) << pair.error().message;
@@ -128,7 +152,8 @@ TEST(ParseKvFormatTest, Transforms) {
         std::tuple{"int8", "", "rotated/", "transform 'rotated/'"},
         std::tuple{"f16", "", "rotated", "f16 is not rotated"},
         std::tuple{"int8/f16", "", "none/rotated", "f16 is not rotated"},
-        std::tuple{"int8", "per_channel", "rotated", "the model's own channels"}}) {
+        std::tuple{"int8", "per_channel", "rotated", "the model's own channels"},
+        std::tuple{"int8", "per_head", "centered", "made for keys with their mean"}}) {
     const auto pair = ParseKvFormat(dtype, granularity, transform, nullptr);
     ASSERT_FALSE(pair) << dtype << ' ' << transform;
     EXPECT_NE(pair.error().message.find(part), std::string::npos) << pair.error().message;
@@ -172,7 +197,21 @@ TEST(ParseKvFormatTest, RefusesWithTheReason) {
 // Worked by hand from docs/formats/block.md, for one head of 64 and 64 tokens: scales 2 bytes,
 // lines CodeBits / 8.
 TEST(KvBlockLayoutTest, OffsetsByHand) {
-  const KvBlockLayout int8(MakeSpec("int8", "", 3, 64, 64));
+  // Byte scales of both sides, a mean of 64 bytes and 6 bytes that the tokens share: 198, padded to 256.
+  const KvBlockLayout centered(MakeSpec("int8", "", 3, 64, 64));
+  EXPECT_EQ(centered.v_scales, 64u);
+  EXPECT_EQ(centered.k_mean, 128u);
+  EXPECT_EQ(centered.k_mean_scale, 192u);
+  EXPECT_EQ(centered.k_scale_bias, 194u);
+  EXPECT_EQ(centered.v_scale_bias, 196u);
+  EXPECT_EQ(centered.k_lines, 256u);
+  // The mean of narrow codes has 4 bits: 166, padded to 192.
+  const KvBlockLayout narrow(MakeSpec("int6/int4", "", 3, 64, 64));
+  EXPECT_EQ(narrow.k_mean_scale, 160u);
+  EXPECT_EQ(narrow.k_lines, 192u);
+  EXPECT_EQ(narrow.v_lines, 192u + 3072u);
+  EXPECT_EQ(narrow.bytes_per_head, 192u + 3072u + 2048u);
+  const KvBlockLayout int8(MakeSpec("int8", "per_token_head", 3, 64, 64));
   EXPECT_EQ(int8.k_scales, 0u);
   EXPECT_EQ(int8.v_scales, 128u);
   EXPECT_EQ(int8.k_lines, 256u);
@@ -197,16 +236,21 @@ TEST(KvCacheSpecTest, BytesAndBits) {
   EXPECT_EQ(int8.BytesPerBlock(), 3u * 8448u);
   EXPECT_DOUBLE_EQ(int8.BytesPerToken(), 396.0);
   EXPECT_DOUBLE_EQ(int8.BitsPerValue(), 8.25);
-  EXPECT_DOUBLE_EQ(MakeSpec("int4", "", 3, 64, 64).BitsPerValue(), 4.25);
+  EXPECT_DOUBLE_EQ(MakeSpec("int4_sym", "", 3, 64, 64).BitsPerValue(), 4.25);
+  EXPECT_DOUBLE_EQ(MakeSpec("int4", "", 3, 64, 64).BitsPerValue(), 4.1875);
+  EXPECT_DOUBLE_EQ(MakeSpec("int6", "", 3, 64, 64).BitsPerValue(), 6.1875);
+  EXPECT_DOUBLE_EQ(MakeSpec("int6/int4", "", 3, 64, 64).BitsPerValue(), 5.1875);
+  EXPECT_DOUBLE_EQ(MakeSpec("int2", "", 3, 64, 64).BitsPerValue(), 2.1875);
   EXPECT_DOUBLE_EQ(MakeSpec("int4_asym", "", 3, 64, 64).BitsPerValue(), 4.5);
   EXPECT_DOUBLE_EQ(MakeSpec("int8", "per_head", 3, 64, 64).BitsPerValue(), 8.0);
   EXPECT_DOUBLE_EQ(MakeSpec("fp8_e5m2", "", 3, 64, 64).BitsPerValue(), 8.0);
-  EXPECT_DOUBLE_EQ(MakeSpec("int8/int4", "", 3, 64, 64).BitsPerValue(), 6.25);
+  EXPECT_DOUBLE_EQ(MakeSpec("int8/int4_sym", "per_token_head", 3, 64, 64).BitsPerValue(), 6.25);
   EXPECT_DOUBLE_EQ(MakeSpec("f32", "", 3, 64, 64).BitsPerValue(), 32.0);
   // Padding counts: one head of 80 and 16 tokens has 64 bytes of scales; one of K only has 32,
   // padded to 64.
-  EXPECT_DOUBLE_EQ(MakeSpec("int8", "", 1, 80, 16).BitsPerValue(), 8.0 + 8.0 * 64 / (2 * 80 * 16));
-  EXPECT_DOUBLE_EQ(MakeSpec("int8/f16", "", 1, 80, 16).BitsPerValue(),
+  EXPECT_DOUBLE_EQ(MakeSpec("int8", "per_token_head", 1, 80, 16).BitsPerValue(),
+                   8.0 + 8.0 * 64 / (2 * 80 * 16));
+  EXPECT_DOUBLE_EQ(MakeSpec("int8/f16", "per_token_head", 1, 80, 16).BitsPerValue(),
                    12.0 + 8.0 * 64 / (2 * 80 * 16));
 }
 

@@ -14,11 +14,8 @@
 namespace turboquant {
 namespace {
 
-constexpr uint32_t kCodeZeroBits = 113u << 23;  // of SmallScale(0)
-constexpr int kMantissaShift = 19;              // of a float's bits to a code
-
-uint16_t ScaleOf(uint16_t base, uint8_t code) {
-  return FloatToHalf(HalfToFloat(base) * SmallScale(code));
+uint16_t ScaleOf(int16_t bias, int code) {
+  return static_cast<uint16_t>(std::clamp(kScaleCodeStep * code + bias, 0, kMaxHalfBits));
 }
 
 // Eight partial sums, the order that vector kernels add in.
@@ -47,14 +44,6 @@ float IdealScale(KvCacheDtype dtype, std::span<const float> row) {
   return std::sqrt(mean) / NarrowFormatOf(dtype).levels_per_rms;
 }
 
-// round_up: the smallest code that is not below, else the nearest (ties up).
-int CodeOfRatio(float ratio, bool round_up) {
-  const uint32_t bits = std::bit_cast<uint32_t>(std::min(ratio, kMaxSmallScale));
-  if (bits <= kCodeZeroBits) return 0;
-  const uint32_t half = round_up ? (1u << kMantissaShift) - 1 : 1u << (kMantissaShift - 1);
-  return static_cast<int>(std::min((bits - kCodeZeroBits + half) >> kMantissaShift, 255u));
-}
-
 float SquaredError(const NarrowFormat& format, std::span<const float> row, float scale) {
   const float inv_scale = InverseScale(scale);
   LaneSum error;
@@ -67,20 +56,19 @@ float SquaredError(const NarrowFormat& format, std::span<const float> row, float
   return error.Total();
 }
 
-uint8_t SearchCode(KvCacheDtype dtype, std::span<const float> row, uint16_t base, int nearest) {
+int SearchCode(KvCacheDtype dtype, std::span<const float> row, int16_t bias, int nearest) {
   const NarrowFormat format = NarrowFormatOf(dtype);
   const int first = std::max(nearest - kScaleSearchSteps, 0);
   const int last = std::min(nearest + kScaleSearchSteps, 255);
   int best = first;
   float least = 0;
   for (int code = first; code <= last; ++code) {
-    const uint16_t scale = ScaleOf(base, static_cast<uint8_t>(code));
-    const float error = SquaredError(format, row, HalfToFloat(scale));
+    const float error = SquaredError(format, row, HalfToFloat(ScaleOf(bias, code)));
     if (code > first && !(error < least)) continue;
     best = code;
     least = error;
   }
-  return static_cast<uint8_t>(best);
+  return best;
 }
 
 }  // namespace
@@ -91,25 +79,31 @@ void FitScales(const FitScalesArgs& args) {
   const auto row = [&](int token) {
     return std::span(args.x + static_cast<size_t>(token) * head_dim, head_dim);
   };
-  float largest = 0;
+  std::array<float, kMaxBlockTokens> ideal;
+  std::array<int, kMaxBlockTokens> bits;
+  int largest = 0;
   for (int t = 0; t < args.num_tokens; ++t) {
-    largest = std::max(largest, IdealScale(args.dtype, row(t)));
+    const auto i = static_cast<size_t>(t);
+    ideal[i] = IdealScale(args.dtype, row(t));
+    bits[i] = FloatToHalf(std::min(ideal[i], kMaxHalf));
+    largest = std::max(largest, bits[i]);
   }
-  *args.base = FloatToHalf(std::min(largest, kMaxScaleBase));
-  const float base = HalfToFloat(*args.base);
+  constexpr int kHalfStep = kScaleCodeStep / 2;
+  *args.bias = static_cast<int16_t>(
+      kScaleCodeStep * ((largest + kHalfStep) / kScaleCodeStep - kLargestScaleCode));
   for (int t = 0; t < args.num_tokens; ++t) {
-    const float ideal = IdealScale(args.dtype, row(t));
-    const float ratio = base > 0 ? ideal / base : 0.0f;
+    const auto i = static_cast<size_t>(t);
     const bool narrow = IsNarrow(args.dtype);
-    const int code = CodeOfRatio(ratio, !narrow);
-    args.codes[t] = narrow && ideal > 0 ? SearchCode(args.dtype, row(t), *args.base, code)
-                                        : static_cast<uint8_t>(code);
+    const int above = std::max(bits[i] - *args.bias, 0);
+    int code = std::min((above + (narrow ? kHalfStep : kScaleCodeStep - 1)) / kScaleCodeStep, 255);
+    if (narrow && ideal[i] > 0) code = SearchCode(args.dtype, row(t), *args.bias, code);
+    args.codes[t] = static_cast<uint8_t>(code);
   }
-  ExpandScales({args.codes, *args.base, args.num_tokens, args.scales});
+  ExpandScales({args.codes, *args.bias, args.num_tokens, args.scales});
 }
 
 void ExpandScales(const ExpandScalesArgs& args) {
-  for (int t = 0; t < args.num_tokens; ++t) args.scales[t] = ScaleOf(args.base, args.codes[t]);
+  for (int t = 0; t < args.num_tokens; ++t) args.scales[t] = ScaleOf(args.bias, args.codes[t]);
 }
 
 }  // namespace turboquant

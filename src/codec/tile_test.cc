@@ -49,8 +49,8 @@ struct Tile {
     std::ranges::fill(lines.span(), fill);
     if (spec.HasByteScales()) {
       std::vector<uint8_t> codes(scales.size());
-      uint16_t base;
-      FitScales({spec.dtype, x.data(), shape.num_tokens, shape.head_dim, codes.data(), &base,
+      int16_t bias;
+      FitScales({spec.dtype, x.data(), shape.num_tokens, shape.head_dim, codes.data(), &bias,
                  scales.data()});
     }
     EncodeTile({.shape = shape,

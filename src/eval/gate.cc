@@ -89,14 +89,8 @@ using Formats = std::pair<const char*, const char*>;  // K/V and granularity as 
 
 // Everything that has a place in the ladder, in no order.
 constexpr std::array kLadder = {
-    Formats{"int4", ""},
-    Formats{"int4", "per_group:32"},
-    Formats{"int4_asym", "per_group:32"},
-    Formats{"int8/int4", ""},
-    Formats{"int8/int4", "per_token_head/per_group:32"},
-    Formats{"int8", ""},
-    Formats{"int8", "per_group:32"},
-    Formats{"f16", ""},
+    Formats{"int2", ""},      Formats{"int3", ""}, Formats{"int4", ""}, Formats{"int5", ""},
+    Formats{"int6/int4", ""}, Formats{"int6", ""}, Formats{"int8", ""}, Formats{"f16", ""},
 };
 
 // Bits of closed blocks of 64 tokens; empty where the head size does not take the format.

@@ -49,8 +49,8 @@ Data MakeData(KvCacheDtype dtype, KvSide side) {
 void Encode(EncodeFn encode, Data* data) {
   if (data->spec.HasByteScales()) {
     uint8_t codes[kTokens];
-    uint16_t base;
-    FitScales({data->spec.dtype, data->x.data(), kTokens, kHeadDim, codes, &base,
+    int16_t bias;
+    FitScales({data->spec.dtype, data->x.data(), kTokens, kHeadDim, codes, &bias,
                data->scales.data()});
   }
   encode({.shape = {data->side, kTokens, kHeadDim},
@@ -305,19 +305,19 @@ class RowTest {
     bool same = true;
     for (const KvCacheDtype dtype : {KvCacheDtype::kInt8, KvCacheDtype::kInt6, KvCacheDtype::kInt4}) {
       data_ = MakeData(dtype, KvSide::kKey);
-      uint16_t plain_base, base;
+      int16_t plain_bias, bias;
       std::vector<uint8_t> plain(kTokens), codes(kTokens);
       std::vector<uint16_t> plain_scales(kTokens);
-      FitScales({dtype, data_.x.data(), kTokens, kHeadDim, plain.data(), &plain_base,
+      FitScales({dtype, data_.x.data(), kTokens, kHeadDim, plain.data(), &plain_bias,
                  plain_scales.data()});
-      row_.fit_scales({dtype, data_.x.data(), kTokens, kHeadDim, codes.data(), &base,
+      row_.fit_scales({dtype, data_.x.data(), kTokens, kHeadDim, codes.data(), &bias,
                        data_.scales.data()});
-      same = same && plain == codes && plain_base == base && plain_scales == data_.scales;
+      same = same && plain == codes && plain_bias == bias && plain_scales == data_.scales;
     }
     repeat_ = [this] {
       uint8_t codes[kTokens];
-      uint16_t base;
-      row_.fit_scales({data_.spec.dtype, data_.x.data(), kTokens, kHeadDim, codes, &base,
+      int16_t bias;
+      row_.fit_scales({data_.spec.dtype, data_.x.data(), kTokens, kHeadDim, codes, &bias,
                        data_.scales.data()});
     };
     return same;
@@ -327,11 +327,11 @@ class RowTest {
     data_ = MakeData(KvCacheDtype::kInt8, KvSide::kKey);
     byte_scales_.resize(kTokens);
     for (size_t t = 0; t < kTokens; ++t) byte_scales_[t] = static_cast<uint8_t>(4 * t + t % 3);
-    constexpr uint16_t kBase = 0x2E66;  // 0.1
+    constexpr int16_t kBias = -3000;
     std::vector<uint16_t> plain(kTokens);
-    ExpandScales({byte_scales_.data(), kBase, kTokens, plain.data()});
+    ExpandScales({byte_scales_.data(), kBias, kTokens, plain.data()});
     repeat_ = [this] {
-      row_.expand_scales({byte_scales_.data(), kBase, kTokens, data_.scales.data()});
+      row_.expand_scales({byte_scales_.data(), kBias, kTokens, data_.scales.data()});
     };
     repeat_();
     return plain == data_.scales;

@@ -18,7 +18,7 @@ constexpr int64_t kMaxSequencesAsked = 1 << 16;
 std::vector<std::string> FormatsOf(EngineKind engine) {
   switch (engine) {
     case EngineKind::kTurboquant:
-      return {"f16", "int8", "int8/int4", "int4"};
+      return {"f16", "int8", "int6", "int6/int4", "int4"};
     case EngineKind::kLlamaCpp:
       return {"f16", "q8_0", "q5_1", "q4_0"};
     case EngineKind::kVllm:

@@ -170,7 +170,7 @@ Fit FitBlocks(const KvCacheConfig& config, uint64_t budget) {
 // does not.
 std::string FormatThatFits(const KvCacheConfig& config, const CacheModel& model,
                            const CachePlanOptions& options, uint64_t budget, int64_t num_blocks) {
-  for (const char* dtype : {"int8", "int4"}) {
+  for (const char* dtype : {"int8", "int6", "int4"}) {
     CachePlanOptions other = options;
     other.kv_cache_dtype = dtype;
     other.kv_scale_granularity.clear();

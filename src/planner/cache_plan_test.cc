@@ -65,7 +65,7 @@ TEST(CachePlan, OverridesApplyInOrder) {
   EXPECT_EQ(plan.config.layers[2].v.dtype, KvCacheDtype::kInt8);
   EXPECT_EQ(plan.config.layers[3].v.dtype, KvCacheDtype::kF16);
   EXPECT_EQ(plan.config.layers[4].k.dtype, KvCacheDtype::kInt8);
-  EXPECT_EQ(plan.config.layers[4].v.dtype, KvCacheDtype::kInt4Sym);
+  EXPECT_EQ(plan.config.layers[4].v.dtype, KvCacheDtype::kInt4);
   EXPECT_EQ(plan.config.layers[29].k.dtype, KvCacheDtype::kFp8E4m3);
   EXPECT_HAS(plan.formats, "0-1 ");
   EXPECT_HAS(plan.formats, ", 2 ");
@@ -117,7 +117,7 @@ TEST(CachePlan, RefusesAContextThatDoesNotFitAndSaysWhatWould) {
   const Error error = PlanError({.max_model_len = 8192, .kv_cache_memory = 80 * kMiB});
   EXPECT_EQ(error.code, ErrorCode::kOutOfMemory);
   EXPECT_HAS(error.message, "a context of 8192 tokens needs");
-  EXPECT_HAS(error.message, "--kv-cache-dtype int4");
+  EXPECT_HAS(error.message, "--kv-cache-dtype int6");
   // What it says would fit does, and one token more does not.
   const size_t at = error.message.find("--max-model-len ");
   ASSERT_NE(at, std::string::npos) << error.message;

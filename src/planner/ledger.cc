@@ -64,7 +64,7 @@ void AddCacheLines(Ledger* ledger) {
   const CacheBytes& cache = ledger->cache;
   const bool ours = ledger->options.engine == EngineKind::kTurboquant;
   AddLine("KV payload", cache.payload, Origin::kExact, ledger->profile->formats(), ledger);
-  AddLine("KV scales", cache.scales, Origin::kExact, "with zero points", ledger);
+  AddLine("KV scales", cache.scales, Origin::kExact, "with zero points and block means", ledger);
   AddLine("KV padding", cache.padding, Origin::kExact, "alignment and ends of blocks", ledger);
   if (ours)
     AddLine("KV tails and sinks", cache.exact, Origin::kExact,

@@ -13,14 +13,10 @@ CacheBytes BlockParts(const KvCacheSpec& spec) {
   const KvBlockLayout layout(spec);
   const auto heads = static_cast<uint64_t>(spec.num_kv_heads);
   const auto values = static_cast<uint64_t>(spec.block_size) * static_cast<uint64_t>(spec.head_dim);
-  const auto scales_of = [&](const KvSideSpec& side) {
-    const auto per_token = static_cast<uint64_t>(side.ScalesPerToken(spec.head_dim));
-    return 2 * static_cast<uint64_t>(spec.block_size) * per_token * (side.HasZeroPoint() ? 2 : 1);
-  };
   CacheBytes parts;
   parts.payload =
       heads * values * static_cast<uint64_t>(CodeBits(spec.k.dtype) + CodeBits(spec.v.dtype)) / 8;
-  parts.scales = heads * (scales_of(spec.k) + scales_of(spec.v));
+  parts.scales = heads * layout.header_bytes;
   parts.padding = heads * layout.bytes_per_head - parts.payload - parts.scales;
   return parts;
 }

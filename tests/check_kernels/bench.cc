@@ -270,9 +270,10 @@ void BenchFitScales(const KernelRow& row) {
       Rng rng(1);
       for (float& x : rows) x = static_cast<float>(rng.Gaussian());
       uint8_t codes[kTokens];
-      uint16_t scales[kTokens], base;
+      uint16_t scales[kTokens];
+      int16_t bias;
       const double ns = TimeTiles(20, [&](int) {
-        row.fit_scales({dtype, rows.data(), kTokens, head_dim, codes, &base, scales});
+        row.fit_scales({dtype, rows.data(), kTokens, head_dim, codes, &bias, scales});
       });
       PrintLine(fmt::format("{} {}", row.name, turboquant::Name(dtype)), head_dim, kTokens,
                 static_cast<double>(rows.size() * sizeof(float)), 0, ns, 0);
@@ -283,7 +284,7 @@ void BenchFitScales(const KernelRow& row) {
 void BenchExpandScales(const KernelRow& row) {
   const std::vector<uint8_t> codes(kTokens, 200);
   uint16_t scales[kTokens];
-  const double ns = TimeTiles(200, [&](int) { row.expand_scales({codes.data(), 0x3000, kTokens, scales}); });
+  const double ns = TimeTiles(200, [&](int) { row.expand_scales({codes.data(), int16_t{-3000}, kTokens, scales}); });
   PrintLine(row.name, 0, 1, static_cast<double>(kTokens), 0, ns, 0);
 }
 

@@ -141,8 +141,8 @@ class EncodeBench {
     auto* zero_points = zero_points_.PlaceArray<uint16_t>(num_zero_points);
     if (spec.HasByteScales()) {  // given
       std::vector<uint8_t> codes(num_scales);
-      uint16_t base;
-      FitScales({spec.dtype, x_begin_, shape.num_tokens, shape.head_dim, codes.data(), &base,
+      int16_t bias;
+      FitScales({spec.dtype, x_begin_, shape.num_tokens, shape.head_dim, codes.data(), &bias,
                  scales});
     }
     Output out{.lines = {}, .scales = {}, .zero_points = {}, .end_codes = 17};

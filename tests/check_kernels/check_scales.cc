@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "base/half.h"
 #include "check.h"
 #include "codec/block_mean.h"
 #include "codec/scale_fit.h"
@@ -21,7 +20,7 @@ constexpr size_t kMaxTokens = 256;
 struct Fitted {
   std::vector<uint8_t> codes;
   std::vector<uint16_t> scales;
-  uint16_t base = 0;
+  int16_t bias = 0;
 };
 
 class FitBench {
@@ -47,14 +46,14 @@ class FitBench {
     }
     x -= tokens * static_cast<size_t>(head_dim);
     Fitted expected = {std::vector<uint8_t>(tokens), std::vector<uint16_t>(tokens)};
-    FitScales({dtype, x, num_tokens, head_dim, expected.codes.data(), &expected.base,
+    FitScales({dtype, x, num_tokens, head_dim, expected.codes.data(), &expected.bias,
                expected.scales.data()});
     uint8_t* codes = codes_.Place(tokens, 0);
     auto* scales = scales_.PlaceArray<uint16_t>(tokens);
-    uint16_t base = 0;
-    check_.row().fit_scales({dtype, x, num_tokens, head_dim, codes, &base, scales});
+    int16_t bias = 0;
+    check_.row().fit_scales({dtype, x, num_tokens, head_dim, codes, &bias, scales});
     if (!check_.ExpectGuards(codes_, "codes") || !check_.ExpectGuards(scales_, "scales")) return;
-    check_.ExpectBytes(&base, &expected.base, sizeof(base), "base");
+    check_.ExpectBytes(&bias, &expected.bias, sizeof(bias), "bias");
     check_.ExpectBytes(codes, expected.codes.data(), tokens, "codes");
     check_.ExpectBytes(scales, expected.scales.data(), 2 * tokens, "scales");
   }
@@ -84,17 +83,16 @@ void CheckFitScales(RowCheck& check) {
 
 void CheckExpandScales(RowCheck& check) {
   GuardedBuffer codes_buffer(kMaxTokens), scales_buffer(kMaxTokens * 2);
-  for (const float base : {0.0f, 0x1p-24f, 0.37f, 1.0f, 16384.0f}) {
+  for (const int16_t bias : {int16_t{-15808}, int16_t{-3000}, int16_t{-64}, int16_t{0}, int16_t{15936}}) {
     for (const int num_tokens : kTokens) {
-      if (!check.Begin(fmt::format("base {} tokens {}", base, num_tokens))) continue;
+      if (!check.Begin(fmt::format("bias {} tokens {}", bias, num_tokens))) continue;
       const auto tokens = static_cast<size_t>(num_tokens);
       uint8_t* codes = codes_buffer.Place(tokens, 0);
       for (size_t t = 0; t < tokens; ++t) codes[t] = static_cast<uint8_t>(t * 255 / (tokens - 1));
       auto* scales = scales_buffer.PlaceArray<uint16_t>(tokens);
       std::vector<uint16_t> expected(tokens);
-      const uint16_t half = FloatToHalf(base);
-      ExpandScales({codes, half, num_tokens, expected.data()});
-      check.row().expand_scales({codes, half, num_tokens, scales});
+      ExpandScales({codes, bias, num_tokens, expected.data()});
+      check.row().expand_scales({codes, bias, num_tokens, scales});
       if (!check.ExpectGuards(scales_buffer, "scales")) return;
       check.ExpectBytes(scales, expected.data(), 2 * tokens, "scales");
     }

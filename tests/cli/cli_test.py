@@ -74,7 +74,7 @@ class Errors(unittest.TestCase):
         self.assert_error(run("run", "-m", MODEL, "-p", "x", "--kv-scale-granularity", "per_moon"), "per_moon", status=(2,))
 
     def test_group_that_does_not_divide_the_head(self):
-        self.assert_error(run("run", "-m", MODEL, "-p", "x", "--kv-cache-dtype", "int4", "--kv-scale-granularity", "per_group:128"),
+        self.assert_error(run("run", "-m", MODEL, "-p", "x", "--kv-cache-dtype", "int4_sym", "--kv-scale-granularity", "per_group:128"),
                           "128", status=(2,))
 
     def test_block_size(self):

@@ -83,9 +83,9 @@ TEST_F(EvaluationTest, TheReferenceDoesNotDifferFromItself) {
 }
 
 TEST_F(EvaluationTest, FewerBitsCostMore) {
-  const auto results = Run({{"f16", ""}, {"int8", ""}, {"int4", "per_group:32"}, {"int4", ""}});
+  const auto results = Run({{"f16", ""}, {"int8", ""}, {"int6", ""}, {"int4", ""}});
   ASSERT_EQ(results.size(), 4u);
-  EXPECT_EQ(results[1].kv_cache_dtype, "int8/int8 per_token_head rotated");
+  EXPECT_EQ(results[1].kv_cache_dtype, "int8/int8 per_token_head_u8 centered/rotated");
   EXPECT_GT(results[0].divergence.kl_mean, 0.0);
   EXPECT_LT(results[0].divergence.kl_mean, 0.1 * results[1].divergence.kl_mean);
   EXPECT_LT(results[1].divergence.kl_mean, 0.1 * results[2].divergence.kl_mean);
@@ -133,7 +133,7 @@ TEST_F(EvaluationTest, BucketsDivideThePositions) {
 }
 
 TEST_F(EvaluationTest, StaticScalesComeFromTheCalibrationText) {
-  const auto results = Run({{"int8", ""},
+  const auto results = Run({{"int8", "per_token_head"},
                             {"int8", "per_head"},
                             {"int8", "per_channel/per_token_head"},
                             {"fp8_e4m3", "per_tensor"}});

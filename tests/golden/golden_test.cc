@@ -2,6 +2,7 @@
 // half values, and whole encoded blocks, byte for byte.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <sstream>
@@ -11,10 +12,12 @@
 #include "base/aligned_buffer.h"
 #include "base/file.h"
 #include "base/half.h"
+#include "codec/block_mean.h"
 #include "codec/fp8.h"
 #include "codec/int4.h"
 #include "codec/int8.h"
 #include "codec/kv_cache_spec.h"
+#include "codec/scale_fit.h"
 #include "codec/tile.h"
 
 namespace turboquant {
@@ -60,7 +63,7 @@ TEST(GoldenRoundingTest, Int8) {
 }
 
 TEST(GoldenRoundingTest, Int4) {
-  ExpectTable("int4", [](float x) { return NibbleOfInt4(QuantizeInt4(x, 1.0f / kInt4Ruler)); });
+  ExpectTable("int4_sym", [](float x) { return NibbleOfInt4(QuantizeInt4(x, 1.0f / kInt4Ruler)); });
   ExpectTable("int4_asym", [](float x) {
     return QuantizeInt4Asym(x, 1.0f / kInt4AsymRuler, kInt4AsymZeroPoint);
   });
@@ -140,7 +143,9 @@ class GoldenBlockTest : public ::testing::Test {
         const size_t head_of_input = static_cast<size_t>(head) + channel / 64;
         const size_t index =
             ((static_cast<size_t>(side) * 2 + head_of_input) * kTokens + token) * 64 + channel % 64;
-        values[token * dim + channel] = HalfToFloat(input_[index]);
+        float& value = values[token * dim + channel];
+        value = HalfToFloat(input_[index]);
+        if (spec.k.HasByteScales() && !std::isfinite(value)) value = 0;
       }
     }
     return values;
@@ -172,16 +177,29 @@ class GoldenBlockTest : public ::testing::Test {
       uint8_t* const run = block.data() + static_cast<size_t>(head) * layout.bytes_per_head;
       for (int side = 0; side < 2; ++side) {
         const KvSideSpec& side_spec = side == 0 ? spec.k : spec.v;
-        const std::vector<float> x = Values(spec, side, head);
+        std::vector<float> x = Values(spec, side, head);
         const std::vector<float> scales = StaticScales(side_spec, side);
+        if (side == 0 && spec.k.HasMean()) {
+          CenterKeys({x.data(), spec.block_size, spec.head_dim, MeanBits(spec.k.dtype),
+                      run + layout.k_mean, reinterpret_cast<uint16_t*>(run + layout.k_mean_scale)});
+        }
+        auto* stored_scales =
+            reinterpret_cast<uint16_t*>(run + (side == 0 ? layout.k_scales : layout.v_scales));
+        std::array<uint16_t, kTokens> fitted;
+        if (side_spec.HasByteScales()) {
+          const size_t bias = side == 0 ? layout.k_scale_bias : layout.v_scale_bias;
+          FitScales({side_spec.dtype, x.data(), spec.block_size, spec.head_dim,
+                     reinterpret_cast<uint8_t*>(stored_scales),
+                     reinterpret_cast<int16_t*>(run + bias), fitted.data()});
+          stored_scales = fitted.data();
+        }
         EncodeTile(
             {.shape = {side == 0 ? KvSide::kKey : KvSide::kValue, spec.block_size, spec.head_dim},
              .spec = side_spec,
              .x = x.data(),
              .static_scales = ScalesOfHead(side_spec, scales, head, spec.head_dim),
              .lines = run + (side == 0 ? layout.k_lines : layout.v_lines),
-             .scales =
-                 reinterpret_cast<uint16_t*>(run + (side == 0 ? layout.k_scales : layout.v_scales)),
+             .scales = stored_scales,
              .zero_points = reinterpret_cast<uint16_t*>(
                  run + (side == 0 ? layout.k_zero_points : layout.v_zero_points)),
              .end_codes = &end_codes[side]});
@@ -200,19 +218,38 @@ class GoldenBlockTest : public ::testing::Test {
         const uint8_t* const run = block + static_cast<size_t>(head) * layout.bytes_per_head;
         const KvSideSpec& side_spec = side == 0 ? spec.k : spec.v;
         const std::vector<float> scales = StaticScales(side_spec, side);
+        const uint8_t* const byte_scales = run + (side == 0 ? layout.k_scales : layout.v_scales);
+        const auto* stored_scales = reinterpret_cast<const uint16_t*>(byte_scales);
+        std::array<uint16_t, kTokens> expanded;
+        if (side_spec.HasByteScales()) {
+          const size_t bias = side == 0 ? layout.k_scale_bias : layout.v_scale_bias;
+          ExpandScales({byte_scales, *reinterpret_cast<const int16_t*>(run + bias), spec.block_size,
+                        expanded.data()});
+          stored_scales = expanded.data();
+        }
         DecodeTile(
             {.shape = {side == 0 ? KvSide::kKey : KvSide::kValue, spec.block_size, spec.head_dim},
              .spec = side_spec,
              .lines = run + (side == 0 ? layout.k_lines : layout.v_lines),
-             .scales = reinterpret_cast<const uint16_t*>(
-                 run + (side == 0 ? layout.k_scales : layout.v_scales)),
+             .scales = stored_scales,
              .zero_points = reinterpret_cast<const uint16_t*>(
                  run + (side == 0 ? layout.k_zero_points : layout.v_zero_points)),
              .static_scales = ScalesOfHead(side_spec, scales, head, spec.head_dim),
              .x = out});
+        if (side == 0 && spec.k.HasMean()) AddMean(spec, run, out);
       }
     }
     return x;
+  }
+
+  static void AddMean(const KvCacheSpec& spec, const uint8_t* run, float* x) {
+    const KvBlockLayout layout(spec);
+    const float scale = HalfToFloat(*reinterpret_cast<const uint16_t*>(run + layout.k_mean_scale));
+    for (size_t i = 0; i < kTokens * static_cast<size_t>(spec.head_dim); ++i) {
+      const int channel = static_cast<int>(i) % spec.head_dim;
+      x[i] += scale * static_cast<float>(
+                          MeanCode(run + layout.k_mean, MeanBits(spec.k.dtype), channel));
+    }
   }
 
   static constexpr int kStaticPerSide = 1 + 2 + 128;
@@ -223,7 +260,7 @@ class GoldenBlockTest : public ::testing::Test {
 TEST_F(GoldenBlockTest, EncodedBlocksEqualByteForByte) {
   const std::string golden = ReadGolden("blocks.bin");
   const std::vector<GoldenBlock> blocks = ReadBlocks();
-  ASSERT_EQ(blocks.size(), 40u);
+  ASSERT_EQ(blocks.size(), 48u);
   size_t end = 0;
   for (const GoldenBlock& expected : blocks) {
     SCOPED_TRACE(expected.spec.ToString());
@@ -265,7 +302,7 @@ TEST_F(GoldenBlockTest, DecodedValuesEqualBitForBit) {
     }
     ++num_compared;
   }
-  EXPECT_EQ(num_compared, 5);
+  EXPECT_EQ(num_compared, 8);
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST(PlannerAnswers, EveryChangeHasBeenTried) {
 TEST(PlannerAnswers, AFormatComesBeforeFewerSequences) {
   const auto answers = Answer(Source("llama-3.1-8b"), Options(kCases[0].asked));
   ASSERT_TRUE(answers);
-  EXPECT_EQ(answers->changes.at(0).flags, "--kv-cache-dtype int8/int4");
+  EXPECT_EQ(answers->changes.at(0).flags, "--kv-cache-dtype int6");
   EXPECT_HAS(answers->changes.back().flags, "--memory ");
 }
 

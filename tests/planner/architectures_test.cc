@@ -67,11 +67,13 @@ TEST(PlannerModels, ParametersAreThePublishedOnes) {
 }
 
 TEST(PlannerModels, ScalesAndZeroPointsAreCounted) {
-  // 128 channels and one f16 scale per token, head and side.
-  EXPECT_EQ(BytesPerToken("llama-3.1-8b", kOurs, "int8"), 32 * 8 * 2 * (128 + 2));
-  EXPECT_EQ(BytesPerToken("llama-3.1-8b", kOurs, "int4"), 32 * 8 * 2 * (64 + 2));
+  // 128 channels, and per head and 64 tokens a header of 64 + 64 scales, 128 or 64 of K's mean and 6
+  // shared bytes, padded to 320 or 256: 5 or 4 bytes a token.
+  EXPECT_EQ(BytesPerToken("llama-3.1-8b", kOurs, "int8"), 32 * 8 * (2 * 128 + 5));
+  EXPECT_EQ(BytesPerToken("llama-3.1-8b", kOurs, "int4"), 32 * 8 * (2 * 64 + 4));
+  EXPECT_EQ(BytesPerToken("llama-3.1-8b", kOurs, "int4_sym"), 32 * 8 * 2 * (64 + 2));
   EXPECT_EQ(BytesPerToken("llama-3.1-8b", kOurs, "int4_asym"), 32 * 8 * 2 * (64 + 4));
-  EXPECT_EQ(BytesPerToken("llama-3.1-8b", kOurs, "int8/int4"), 32 * 8 * (130 + 66));
+  EXPECT_EQ(BytesPerToken("llama-3.1-8b", kOurs, "int8/int4"), 32 * 8 * (128 + 64 + 5));
   EXPECT_EQ(BytesPerToken("llama-3.1-8b", kLlama, "q8_0"), 32 * 8 * 2 * 4 * 34);
   EXPECT_EQ(BytesPerToken("llama-3.1-8b", kLlama, "q8_0/q4_0"), 32 * 8 * 4 * (34 + 18));
   // vLLM's table for heads of 128: 256, 264 and 136 bytes for K and V.
@@ -80,8 +82,8 @@ TEST(PlannerModels, ScalesAndZeroPointsAreCounted) {
   EXPECT_EQ(BytesPerToken("llama-3.1-8b", kVllm, "int4_per_token_head"), 32 * 8 * 136);
   const Ledger ledger = Make("llama-3.1-8b", {.format = "int8", .context = 64 * 100});
   EXPECT_EQ(ledger.cache.payload, 100u * 64 * 32 * 8 * 256);
-  EXPECT_EQ(ledger.cache.scales, 100u * 64 * 32 * 8 * 4);
-  EXPECT_DOUBLE_EQ(ledger.profile->BitsPerValue(), 8.125);
+  EXPECT_EQ(ledger.cache.scales, 100u * 32 * 8 * (64 + 64 + 128 + 6));
+  EXPECT_DOUBLE_EQ(ledger.profile->BitsPerValue(), 8.15625);
 }
 
 TEST(PlannerModels, WindowsAreKeptByTheEnginesThatKeepThem) {

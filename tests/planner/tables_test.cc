@@ -39,13 +39,13 @@ TEST(PlannerTables, SequencesIn60GiB) {
   }
 }
 
-// By hand: int8 at 8.125 bits is 2 x 32 x 32 x (128 + 2) bytes per token, int4 half the codes.
+// By hand, bytes per token: int8 is 32 x 32 x (2 x 128 + 5), int4 half the codes and 4 bytes beside them.
 TEST(PlannerTables, OneSequenceByHand) {
   const uint64_t tail = 64 * 512 * kKiB, sinks = 16 * 512 * kKiB;
   const Ledger int8 = Make("llama-2-7b", {.format = "int8"});
-  EXPECT_EQ(int8.cache.total(), 4096u * 2 * 32 * 32 * 130 + tail + sinks);
+  EXPECT_EQ(int8.cache.total(), 4096u * 32 * 32 * (2 * 128 + 5) + tail + sinks);
   const Ledger int4 = Make("llama-2-7b", {.format = "int4"});
-  EXPECT_EQ(int4.cache.total(), 4096u * 2 * 32 * 32 * 66 + tail + sinks);
+  EXPECT_EQ(int4.cache.total(), 4096u * 32 * 32 * (2 * 64 + 4) + tail + sinks);
 }
 
 // vLLM's documentation: Qwen3-4B on a 24 GB L4, 11.47 GiB left for the cache: 83,488 tokens in BF16

@@ -20,7 +20,7 @@ COMBINATIONS = [
     ["--kv-cache-dtype", "int4", "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int4_asym", "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int8/int4", "--max-model-len", "8192"],
-    ["--kv-cache-dtype", "int4", "--kv-scale-granularity", "per_group:32", "--max-model-len", "8192"],
+    ["--kv-cache-dtype", "int4_sym", "--kv-scale-granularity", "per_group:32", "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int8", "--kv-scale-granularity", "per_group:64", "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int8", "--kv-cache-dtype-layers", "0-3:f16,28-29:int4", "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int4", "--kv-cache-dtype-layers", "0:f32,1-5:int8/int4", "--max-model-len", "4096"],

@@ -6,7 +6,7 @@
 namespace turboquant::avx2 {
 namespace {
 
-constexpr int kMaxTokens = 256;
+constexpr float kMaxHalf = 65504.0f;
 
 __m256 FiniteOrZero(__m256 x) {
   return _mm256_and_ps(x, _mm256_cmp_ps(Abs(x), _mm256_set1_ps(__builtin_inff()), _CMP_LT_OQ));
@@ -30,21 +30,10 @@ float Rms(const float* row, int n) {
   return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(mean)));
 }
 
-// SmallScale of codec/scale_fit.h, which as an inline function must not be called here.
-float Small(int code) {
-  const uint32_t bits = (static_cast<uint32_t>(code) << 19) + (113u << 23);
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof(value));
-  return value;
-}
+int Clamp(int value, int low, int high) { return value < low ? low : value > high ? high : value; }
 
-int CodeOfRatio(float ratio, bool round_up) {
-  if (ratio > kMaxSmallScale) ratio = kMaxSmallScale;
-  uint32_t bits;
-  __builtin_memcpy(&bits, &ratio, sizeof(bits));
-  if (bits <= 113u << 23) return 0;
-  const uint32_t code = (bits - (113u << 23) + (round_up ? (1u << 19) - 1 : 1u << 18)) >> 19;
-  return static_cast<int>(code < 255 ? code : 255);
+uint16_t ScaleOf(int16_t bias, int code) {
+  return static_cast<uint16_t>(Clamp(kScaleCodeStep * code + bias, 0, kMaxHalfBits));
 }
 
 template <KvCacheDtype kDtype>
@@ -62,13 +51,13 @@ float SquaredError(const float* row, int n, float scale) {
 }
 
 template <KvCacheDtype kDtype>
-int SearchCode(const float* row, int n, float base, int nearest) {
-  const int first = nearest > kScaleSearchSteps ? nearest - kScaleSearchSteps : 0;
-  const int last = nearest + kScaleSearchSteps < 255 ? nearest + kScaleSearchSteps : 255;
+int SearchCode(const float* row, int n, int16_t bias, int nearest) {
+  const int first = Clamp(nearest - kScaleSearchSteps, 0, 255);
+  const int last = Clamp(nearest + kScaleSearchSteps, 0, 255);
   int best = first;
   float least = 0;
   for (int code = first; code <= last; ++code) {
-    const float error = SquaredError<kDtype>(row, n, FromF16(ToF16(base * Small(code))));
+    const float error = SquaredError<kDtype>(row, n, FromF16(ScaleOf(bias, code)));
     if (code > first && !(error < least)) continue;
     best = code;
     least = error;
@@ -77,25 +66,30 @@ int SearchCode(const float* row, int n, float base, int nearest) {
 }
 
 // search: of a narrow format; null: the scale that the largest value just needs.
-using SearchFn = int (*)(const float* row, int n, float base, int nearest);
+using SearchFn = int (*)(const float* row, int n, int16_t bias, int nearest);
 void Fit(const FitScalesArgs& args, float unit, SearchFn search) {
-  float ideal[kMaxTokens];
-  float largest = 0;
+  float ideal[kMaxBlockTokens];
+  int bits[kMaxBlockTokens];
+  int largest = 0;
   for (int t = 0; t < args.num_tokens; ++t) {
     const float* row = args.x + Size(t) * Size(args.head_dim);
     ideal[t] = (search == nullptr ? Amax(row, args.head_dim) : Rms(row, args.head_dim)) / unit;
-    largest = MaxOf(largest, ideal[t]);
+    bits[t] = ToF16(ideal[t] < kMaxHalf ? ideal[t] : kMaxHalf);
+    largest = bits[t] > largest ? bits[t] : largest;
   }
-  *args.base = ToF16(largest < kMaxScaleBase ? largest : kMaxScaleBase);
-  const float base = FromF16(*args.base);
+  constexpr int kHalfStep = kScaleCodeStep / 2;
+  const int bias = kScaleCodeStep * ((largest + kHalfStep) / kScaleCodeStep - kLargestScaleCode);
+  *args.bias = static_cast<int16_t>(bias);
   for (int t = 0; t < args.num_tokens; ++t) {
-    int code = CodeOfRatio(base > 0 ? ideal[t] / base : 0.0f, search == nullptr);
+    const int above = Clamp(bits[t] - bias, 0, kMaxHalfBits - bias);
+    const int round = search == nullptr ? kScaleCodeStep - 1 : kHalfStep;
+    int code = Clamp((above + round) / kScaleCodeStep, 0, 255);
     if (search != nullptr && ideal[t] > 0) {
-      code = search(args.x + Size(t) * Size(args.head_dim), args.head_dim, base, code);
+      code = search(args.x + Size(t) * Size(args.head_dim), args.head_dim, *args.bias, code);
     }
     args.codes[t] = static_cast<uint8_t>(code);
   }
-  ExpandScales({args.codes, *args.base, args.num_tokens, args.scales});
+  ExpandScales({args.codes, *args.bias, args.num_tokens, args.scales});
 }
 
 template <KvCacheDtype kDtype>
@@ -124,15 +118,13 @@ void FitScales(const FitScalesArgs& args) {
 }
 
 void ExpandScales(const ExpandScalesArgs& args) {
-  const __m256 base = _mm256_set1_ps(FromF16(args.base));
-  const __m256i zero = _mm256_set1_epi32(113 << 23);
-  for (int t = 0; t < args.num_tokens; t += 8) {
-    const __m256i codes = _mm256_cvtepu8_epi32(
-        _mm_loadl_epi64(reinterpret_cast<const __m128i*>(args.codes + t)));
-    const __m256 small =
-        _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(codes, 19), zero));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(args.scales + t),
-                     _mm256_cvtps_ph(_mm256_mul_ps(base, small), _MM_FROUND_TO_NEAREST_INT));
+  const __m256i bias = _mm256_set1_epi16(args.bias);
+  const __m256i largest = _mm256_set1_epi16(kMaxHalfBits);
+  for (int t = 0; t < args.num_tokens; t += 16) {
+    const __m256i codes = _mm256_cvtepu8_epi16(LoadBytes16(args.codes + t));
+    const __m256i bits = _mm256_add_epi16(_mm256_slli_epi16(codes, 6), bias);
+    StoreBytes(args.scales + t,
+               _mm256_min_epi16(_mm256_max_epi16(bits, _mm256_setzero_si256()), largest));
   }
 }
 
