@@ -1,5 +1,6 @@
 #include "calibration/scale_layout.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <map>

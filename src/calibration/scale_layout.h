@@ -6,6 +6,7 @@
 #define TURBOQUANT_CALIBRATION_SCALE_LAYOUT_H_
 
 #include <array>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
