@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "model/json_text.h"
 
 namespace turboquant {
 namespace {
@@ -55,10 +56,12 @@ CalibratedSide MakeSide(const KvStatistics& statistics, int layer, KvSide side,
   return made;
 }
 
-Json SideToJson(const CalibratedSide& side) {
-  return {{"ranges", side.ranges},
-          {"rotated_ranges", side.rotated_ranges},
-          {"channel_ranges", side.channel_ranges}};
+Json SideToJson(const CalibratedSide& side, bool imported) {
+  Json json = {{"ranges", side.ranges}};
+  if (imported) return json;
+  json["rotated_ranges"] = side.rotated_ranges;
+  json["channel_ranges"] = side.channel_ranges;
+  return json;
 }
 
 std::string Digest(const Json& layers) {
@@ -81,9 +84,9 @@ class Reader {
   }
   Status ReadHeader(CalibrationTable* table) const;
   Status ReadModel(const Json& model, ModelFingerprint* fingerprint) const;
-  Result<std::vector<float>> ReadRanges(const Json& side, const char* key, size_t count,
-                                        const std::string& place) const;
-  Result<CalibratedSide> ReadSide(const Json& layer, const char* key, const ModelFingerprint& model,
+  Result<std::vector<double>> ReadRanges(const Json& side, const char* key, size_t count,
+                                         const std::string& place) const;
+  Result<CalibratedSide> ReadSide(const Json& layer, const char* key, const CalibrationTable& table,
                                   size_t index) const;
 
   const Json& document_;
@@ -119,7 +122,7 @@ Status Reader::ReadHeader(CalibrationTable* table) const {
   }
   if (document_.value("version", Json()) != kVersion) {
     return Bad("version {} of the file format; this program reads version {}",
-               document_.value("version", Json()).dump(), kVersion);
+               Shown(document_.value("version", Json())), kVersion);
   }
   for (const char* key : {"model", "recipe"}) {
     if (!document_.contains(key) || !document_[key].is_object()) return Bad("no \"{}\"", key);
@@ -140,36 +143,43 @@ Status Reader::ReadHeader(CalibrationTable* table) const {
   return {};
 }
 
-Result<std::vector<float>> Reader::ReadRanges(const Json& side, const char* key, size_t count,
-                                              const std::string& place) const {
+Result<std::vector<double>> Reader::ReadRanges(const Json& side, const char* key, size_t count,
+                                               const std::string& place) const {
   if (!side.contains(key) || !side[key].is_array()) return Bad("{}: no {}", place, key);
   if (side[key].size() != count) {
     return Bad("{}: {} {}, the model has {}", place, side[key].size(), key, count);
   }
-  std::vector<float> ranges;
+  std::vector<double> ranges;
   for (size_t i = 0; i < count; ++i) {
     const Json& number = side[key][i];
     const double value = number.is_number() ? number.get<double>() : 0;
     // So that the scale of every format, and its inverse, is a normal number.
     if (!(value >= 0x1p-100 && value <= 0x1p100)) {
       return Bad("{}: {}[{}] is {}: want a number above 0 (2^-100 to 2^100)", place, key, i,
-                 number.dump());
+                 Shown(number));
     }
-    ranges.push_back(static_cast<float>(value));
+    ranges.push_back(value);
   }
   return ranges;
 }
 
 Result<CalibratedSide> Reader::ReadSide(const Json& layer, const char* key,
-                                        const ModelFingerprint& model, size_t index) const {
+                                        const CalibrationTable& table, size_t index) const {
   const std::string place = fmt::format("layer {}, {}", index, key);
   if (!layer.is_object() || !layer.contains(key) || !layer[key].is_object()) {
     return Bad("{}: missing", place);
   }
-  const auto heads = static_cast<size_t>(model.num_kv_heads);
-  const auto channels = heads * static_cast<size_t>(model.head_dim);
+  const auto heads = static_cast<size_t>(table.model.num_kv_heads);
+  const auto channels = heads * static_cast<size_t>(table.model.head_dim);
   CalibratedSide side;
   TQ_ASSIGN_OR_RETURN(side.ranges, ReadRanges(layer[key], "ranges", heads, place));
+  if (table.clip_rule == kImported) {
+    for (const char* unknown : {"rotated_ranges", "channel_ranges"}) {
+      if (layer[key].contains(unknown))
+        return Bad("{}: an imported table has no {}", place, unknown);
+    }
+    return side;
+  }
   TQ_ASSIGN_OR_RETURN(side.rotated_ranges, ReadRanges(layer[key], "rotated_ranges", heads, place));
   TQ_ASSIGN_OR_RETURN(side.channel_ranges,
                       ReadRanges(layer[key], "channel_ranges", channels, place));
@@ -186,8 +196,8 @@ Result<CalibrationTable> Reader::Read() const {
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     CalibratedLayer layer;
-    TQ_ASSIGN_OR_RETURN(layer.k, ReadSide(layers[i], "k", table.model, i));
-    TQ_ASSIGN_OR_RETURN(layer.v, ReadSide(layers[i], "v", table.model, i));
+    TQ_ASSIGN_OR_RETURN(layer.k, ReadSide(layers[i], "k", table, i));
+    TQ_ASSIGN_OR_RETURN(layer.v, ReadSide(layers[i], "v", table, i));
     table.layers.push_back(std::move(layer));
   }
   if (document_.value("digest", Json()) != Digest(layers)) {
@@ -257,6 +267,27 @@ Status CalibrationTable::CheckModel(const ModelFingerprint& other) const {
   return {};
 }
 
+Status CalibrationTable::CheckSpec(const KvCacheSpec& spec) const {
+  if (clip_rule != kImported) return {};
+  for (const KvSideSpec& side : {spec.k, spec.v}) {
+    if (side.granularity == ScaleGranularity::kPerChannel) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "per_channel scales: the table was converted from another engine's file, which "
+                  "has none; per_tensor and per_head with --kv-transform none work, and so does a "
+                  "table of turboquant calibrate");
+    }
+    if (IsStatic(side.granularity) && side.transform == KvTransform::kRotated) {
+      return Fail(
+          ErrorCode::kInvalidArgument,
+          "{} scales of rotated values: the table was converted from another engine's file, "
+          "which has none; --kv-transform none works, and so does a table of turboquant "
+          "calibrate",
+          Name(side.granularity));
+    }
+  }
+  return {};
+}
+
 CalibrationTable MakeCalibrationTable(const KvStatistics& statistics, const ClipRule& rule) {
   CalibrationTable table;
   table.clip_rule = rule.ToString();
@@ -271,9 +302,10 @@ CalibrationTable MakeCalibrationTable(const KvStatistics& statistics, const Clip
 }
 
 std::string ToJson(const CalibrationTable& table) {
+  const bool imported = table.clip_rule == kImported;
   Json layers = Json::array();
   for (const CalibratedLayer& layer : table.layers) {
-    layers.push_back({{"k", SideToJson(layer.k)}, {"v", SideToJson(layer.v)}});
+    layers.push_back({{"k", SideToJson(layer.k, imported)}, {"v", SideToJson(layer.v, imported)}});
   }
   const ModelFingerprint& model = table.model;
   const std::string digest = Digest(layers);
@@ -295,22 +327,21 @@ std::string ToJson(const CalibrationTable& table) {
 }
 
 Result<CalibrationTable> ParseCalibrationTable(const std::string& json, const std::string& path) {
-  const Json document = Json::parse(json, nullptr, /*allow_exceptions=*/false);
-  if (document.is_discarded()) {
-    return Fail(ErrorCode::kInvalidArgument, "{}: not a calibration table (no JSON)", path);
-  }
+  TQ_RETURN_IF_ERROR(CheckJson(json, path));
+  const Json document = Json::parse(json);
   return Reader(document, path).Read();
 }
 
 KvStaticScales StaticScales(const CalibratedLayer& layer, const KvCacheSpec& spec) {
   const auto side_scales = [](const CalibratedSide& calibrated, const KvSideSpec& side) {
-    std::vector<float> ranges;
+    std::vector<double> ranges;
     switch (side.granularity) {
       case ScaleGranularity::kPerTensor:
       case ScaleGranularity::kPerHead:
         ranges =
             side.transform == KvTransform::kRotated ? calibrated.rotated_ranges : calibrated.ranges;
         if (side.granularity == ScaleGranularity::kPerTensor) {
+          CHECK(!ranges.empty());
           ranges = {*std::ranges::max_element(ranges)};
         }
         break;
@@ -323,8 +354,12 @@ KvStaticScales StaticScales(const CalibratedLayer& layer, const KvCacheSpec& spe
       case ScaleGranularity::kPerGroup:
         break;
     }
-    for (float& range : ranges) range /= LargestCode(side.dtype);
-    return ranges;
+    CHECK(IsStatic(side.granularity) == !ranges.empty());
+    std::vector<float> scales;
+    for (const double range : ranges) {
+      scales.push_back(static_cast<float>(range / LargestCode(side.dtype)));
+    }
+    return scales;
   };
   return {.k = side_scales(layer.k, spec.k), .v = side_scales(layer.v, spec.v)};
 }
@@ -338,7 +373,8 @@ std::vector<std::string> CalibrationWarnings(const KvStatistics& statistics,
         const bool key = side == KvSide::kKey;
         const CalibratedLayer& calibrated = table.layers[static_cast<size_t>(layer)];
         WarnOfHead(statistics.Head(layer, head, side),
-                   (key ? calibrated.k : calibrated.v).ranges[static_cast<size_t>(head)],
+                   static_cast<float>(
+                       (key ? calibrated.k : calibrated.v).ranges[static_cast<size_t>(head)]),
                    fmt::format("layer {}, {} head {}", layer, key ? "K" : "V", head), &warnings);
       }
     }

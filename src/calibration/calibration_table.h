@@ -3,12 +3,14 @@
 //
 // The file (docs/formats/calibration.md) is versioned JSON. Loading is fail-closed: another model,
 // a missing or extra layer or head, a range that is no positive finite number, or content that does
-// not match its digest is an error that names the place.
+// not match its digest is an error that names the place. A table that was converted from another
+// engine's file (calibration/scale_conversion.h) knows less and is refused where that would matter.
 #ifndef TURBOQUANT_CALIBRATION_CALIBRATION_TABLE_H_
 #define TURBOQUANT_CALIBRATION_CALIBRATION_TABLE_H_
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -19,11 +21,12 @@
 
 namespace turboquant {
 
-// All ranges are magnitudes, > 0 and finite.
+// All ranges are magnitudes, > 0 and finite. double, so that 448 times a float scale is exact and
+// the scale comes back as it was.
 struct CalibratedSide {
-  std::vector<float> ranges;          // [num_kv_heads]
-  std::vector<float> rotated_ranges;  // [num_kv_heads], of rotated values (codec/rotation.h)
-  std::vector<float> channel_ranges;  // [num_kv_heads][head_dim], never clipped
+  std::vector<double> ranges;          // [num_kv_heads]
+  std::vector<double> rotated_ranges;  // [num_kv_heads], of rotated values (codec/rotation.h)
+  std::vector<double> channel_ranges;  // [num_kv_heads][head_dim], never clipped
   bool operator==(const CalibratedSide&) const = default;
 };
 struct CalibratedLayer {
@@ -31,15 +34,22 @@ struct CalibratedLayer {
   bool operator==(const CalibratedLayer&) const = default;
 };
 
+// The clip rule of a table whose scales came from another engine's file. Such a table, and no
+// other, has no rotated_ranges and no channel_ranges.
+inline constexpr std::string_view kImported = "imported";
+
 struct CalibrationTable {
   ModelFingerprint model;
-  std::string clip_rule;  // as ParseClipRule takes it
+  std::string clip_rule;  // as ParseClipRule takes it, or kImported
   int64_t num_tokens = 0;
   std::vector<std::string> texts;  // what it was made from, for people
   std::vector<CalibratedLayer> layers;
 
   // kInvalidArgument unless the table was made for this very model; says what differs.
   [[nodiscard]] Status CheckModel(const ModelFingerprint& other) const;
+  // kInvalidArgument where `spec` has static scales that an imported table cannot give; says what
+  // works instead.
+  [[nodiscard]] Status CheckSpec(const KvCacheSpec& spec) const;
   bool operator==(const CalibrationTable&) const = default;
 };
 
@@ -51,7 +61,7 @@ std::string ToJson(const CalibrationTable& table);
 Result<CalibrationTable> ParseCalibrationTable(const std::string& json, const std::string& path);
 
 // Scales of a layer for the static sides of `spec`: range / largest code (127, 7, 448 or 57344).
-// Sides that are not static stay empty.
+// Sides that are not static stay empty. The table has passed CheckSpec.
 KvStaticScales StaticScales(const CalibratedLayer& layer, const KvCacheSpec& spec);
 
 // What a reader of a calibration should know: clipped shares, heads of which nothing was seen,

@@ -135,12 +135,14 @@ TEST(CalibrationTable, ScalesOfEveryGranularity) {
   const auto scales = [&](KvSideSpec side) {
     return StaticScales(layer, {.k = side, .v = side, .num_kv_heads = 2, .head_dim = kHeadDim}).k;
   };
+  const auto scale = [](double range, double code) { return static_cast<float>(range / code); };
   using enum ScaleGranularity;
   EXPECT_THAT(scales({KvCacheDtype::kInt8, kPerTensor}), ElementsAre(40.0f / 127));
   EXPECT_THAT(scales({KvCacheDtype::kInt8, kPerHead}),
-              ElementsAre(layer.k.ranges[0] / 127, 40.0f / 127));
-  EXPECT_THAT(scales({KvCacheDtype::kFp8E4m3, kPerHead, 0, KvTransform::kRotated}),
-              ElementsAre(layer.k.rotated_ranges[0] / 448, layer.k.rotated_ranges[1] / 448));
+              ElementsAre(scale(layer.k.ranges[0], 127), 40.0f / 127));
+  EXPECT_THAT(
+      scales({KvCacheDtype::kFp8E4m3, kPerHead, 0, KvTransform::kRotated}),
+      ElementsAre(scale(layer.k.rotated_ranges[0], 448), scale(layer.k.rotated_ranges[1], 448)));
   const auto channels = scales({KvCacheDtype::kInt4Sym, kPerChannel});
   ASSERT_EQ(channels.size(), 2u * kHeadDim);
   EXPECT_EQ(channels[kHeadDim + 3], 40.0f / 7);
@@ -210,7 +212,7 @@ TEST(CalibrationTable, WarningsNameOutliersAndSilence) {
   const KvStatistics silent(TwoLayers());
   const CalibrationTable table = MakeCalibrationTable(silent, {});
   EXPECT_EQ(CalibrationWarnings(silent, table).size(), 8u);
-  EXPECT_EQ(table.layers[0].k.ranges[0], 1.0f);
+  EXPECT_EQ(table.layers[0].k.ranges[0], 1.0);
 }
 
 TEST(BuiltinTexts, AreThere) {

@@ -126,7 +126,7 @@ double MeanClippedShare(const KvStatistics& statistics, int layer, KvSide side,
   double share = 0;
   for (int head = 0; head < statistics.num_kv_heads(layer); ++head) {
     share += ClippedShare(statistics.Head(layer, head, side).magnitudes,
-                          calibrated.ranges[static_cast<size_t>(head)]);
+                          static_cast<float>(calibrated.ranges[static_cast<size_t>(head)]));
   }
   return share / statistics.num_kv_heads(layer);
 }
@@ -154,7 +154,7 @@ nlohmann::ordered_json ReportDocument(const KvStatistics& statistics, const Cali
 }
 
 std::string ToText(const KvStatistics& statistics, const CalibrationTable& table) {
-  const auto largest = [](const std::vector<float>& ranges) {
+  const auto largest = [](const std::vector<double>& ranges) {
     return *std::ranges::max_element(ranges);
   };
   std::string text = fmt::format("{:<7}{:>11}{:>11}{:>12}{:>11}{:>11}{:>12}\n", "layer", "K range",

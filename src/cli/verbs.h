@@ -22,6 +22,7 @@ Verb AddBench(CLI::App* program);
 Verb AddPlan(CLI::App* program);
 Verb AddDoctor(CLI::App* program);
 Verb AddCalibrate(CLI::App* program);
+Verb AddConvert(CLI::App* program);
 Verb AddCompletion(CLI::App* program);
 
 // The whole command line. Every long flag of a verb gets its environment twin TURBOQUANT_<FLAG>.

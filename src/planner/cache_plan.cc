@@ -74,8 +74,11 @@ Status ApplyOverrides(const CachePlanOptions& options, std::vector<KvCacheSpec>*
 }
 
 Status CheckScales(const std::vector<KvCacheSpec>& layers, const CachePlanOptions& options) {
-  if (options.calibration != nullptr) return {};
   for (const KvCacheSpec& spec : layers) {
+    if (options.calibration != nullptr) {
+      TQ_RETURN_IF_ERROR(options.calibration->CheckSpec(spec));
+      continue;
+    }
     for (const KvSideSpec& side : {spec.k, spec.v}) {
       if (!IsStatic(side.granularity)) continue;
       return Fail(ErrorCode::kInvalidArgument,

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace turboquant {
 namespace {
@@ -91,6 +93,26 @@ TEST(CachePlan, RefusesBadOptions) {
   EXPECT_EQ(PlanError({.kv_cache_dtype = "int9"}).code, ErrorCode::kInvalidArgument);
   EXPECT_FALSE(PlanError({.block_size = 24}).message.empty());
   EXPECT_HAS(PlanError({.kv_scale_granularity = "per_head"}).message, "calibration table");
+}
+
+TEST(CachePlan, AnImportedTableServesPlainScalesOnly) {
+  auto table = std::make_shared<CalibrationTable>();
+  table->clip_rule = kImported;
+  const CalibratedSide side = {
+      .ranges = {448, 224, 112}, .rotated_ranges = {}, .channel_ranges = {}};
+  table->layers.assign(30, {.k = side, .v = side});
+  const CachePlanOptions rotated = {
+      .kv_cache_dtype = "fp8_e4m3", .kv_scale_granularity = "per_head", .calibration = table};
+  EXPECT_HAS(PlanError(rotated).message, "--kv-transform none");
+  CachePlanOptions plain = rotated;
+  plain.kv_transform = "none";
+  EXPECT_EQ(Plan(plain).config.static_scales.at(29).k, (std::vector<float>{1, 0.5, 0.25}));
+  CachePlanOptions channels = plain;
+  channels.kv_scale_granularity = "per_channel";
+  EXPECT_HAS(PlanError(channels).message, "per_channel");
+  CachePlanOptions half = rotated;  // rotated on one side only
+  half.kv_transform = "none/rotated";
+  EXPECT_HAS(PlanError(half).message, "--kv-transform none");
 }
 
 TEST(CachePlan, CutsTheModelsContextToTheMemory) {

@@ -1,21 +1,9 @@
 #include "planner/hf_fields.h"
 
+#include "model/json_text.h"
 #include "model/printable_text.h"
 
 namespace turboquant {
-namespace {
-
-// A value as a message can carry it: one line, not long.
-std::string Shown(const nlohmann::json& value) {
-  constexpr size_t kMaxShown = 60;
-  std::string text = value.is_structured()
-                         ? std::string(value.type_name())
-                         : value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
-  return text;
-}
-
-}  // namespace
 
 bool HfFields::Missing(const char* key) const {
   const auto it = fields_.find(key);

@@ -151,6 +151,92 @@ class Calibration(unittest.TestCase):
         self.assertIn("--kv-scales", result.stderr)
 
 
+class Convert(unittest.TestCase):
+    LAYOUTS = ("kv_cache_scales", "self_attn", "attn", "proj", "kv_scale")
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def convert(self, source, layout, name, *args):
+        return run("convert", "--from", self.path(source), "--to-layout", layout, "-o", self.path(name), *args)
+
+    def write(self, name, document):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            json.dump(document, file)
+
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
+    def test_there_and_back(self):
+        made = run("calibrate", "-m", MODEL, "--max-tokens", "100", "-o", self.path("ours"))
+        self.assertEqual(made.returncode, 0, made.stderr)
+        for layout in self.LAYOUTS:
+            result = self.convert("ours", layout, layout, "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            document = json.loads(result.stdout)
+            self.assertEqual((document["from_layout"], document["num_layers"]), ("turboquant", 30))
+            self.assertIn("3 scales of a layer and side become 1", result.stderr)
+            self.assertEqual("K and V share one factor" in result.stderr, layout in ("kv_cache_scales", "kv_scale"))
+            for step in (("turboquant", "table", "-m", MODEL), (layout, "again")):
+                result = self.convert(layout if step[0] == "turboquant" else "table", *step)
+                self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertNotIn("largest", result.stderr)
+            self.assertEqual(self.read(layout), self.read("again"))
+
+    def test_a_converted_table_serves_and_is_refused_where_it_knows_nothing(self):
+        self.write("theirs", {f"model.layers.{i}.self_attn.{side}_scale": 0.1 for i in range(30) for side in "kv"})
+        result = self.convert("theirs", "turboquant", "table", "-m", MODEL)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("--kv-transform none", result.stderr)
+        flags = ["-m", MODEL, "-p", "The sea", "-n", "3", "--kv-cache-dtype", "fp8_e4m3", "--kv-scales", self.path("table")]
+        for granularity in ("per_tensor", "per_head"):
+            answer = run("run", *flags, "--kv-scale-granularity", granularity, "--kv-transform", "none")
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+        for granularity in ("per_head", "per_channel"):
+            refused = run("run", *flags, "--kv-scale-granularity", granularity)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("converted from another engine's file", refused.stderr)
+
+    def test_ranks(self):
+        scales = {str(rank): {str(i): 0.25 * (rank + 1) for i in range(30)} for rank in range(3)}
+        theirs = {"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": scales}}
+        self.write("theirs", theirs)
+        self.assertEqual(self.convert("theirs", "turboquant", "table", "-m", MODEL).returncode, 0)
+        self.assertEqual(json.loads(self.read("table"))["layers"][7]["v"], {"ranges": [112.0, 224.0, 336.0]})
+        result = self.convert("table", "kv_cache_scales", "again", "--tensor-parallel-size", "3")
+        self.assertEqual(json.loads(self.read("again")), theirs, result.stderr)
+        result = self.convert("table", "kv_cache_scales", "two", "--tensor-parallel-size", "2")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--tensor-parallel-size 2", result.stderr)
+
+    def test_errors_are_named_and_leave_no_file(self):
+        names = {f"model.layers.{i}.self_attn.{side}_scale": 0.1 for i in range(30) for side in "kv"}
+        self.write("whole", names)
+        self.write("short", dict(list(names.items())[:-2]))
+        self.write("odd", dict(list(names.items())[:-1]))
+        self.write("nan", {**names, "model.layers.3.self_attn.v_scale": float("nan")})
+        self.write("other", {"weights": [1]})
+        for source, layout, args, word in (
+                ("odd", "proj", (), "no model.layers.29.self_attn.v_scale"), ("nan", "proj", (), "no JSON"),
+                ("other", "proj", (), "holds no scales"), ("none", "proj", (), "No such file"),
+                ("whole", "turboquant", (), "-m MODEL"), ("whole", "moon", (), "moon"),
+                ("short", "turboquant", ("-m", MODEL), "29 layers, the model has 30"),
+                ("whole", "kv_cache_scales", (), "--model-type"),
+                ("whole", "proj", ("--tensor-parallel-size", "2"), "has no ranks"),
+                ("whole", "kv_scale", ("--from-layout", "proj"), "is no name of layout proj")):
+            result = self.convert(source, layout, "out", *args)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+            self.assertIn(word, result.stderr)
+            self.assertFalse(os.path.exists(self.path("out")))
+
+
 class Gate(unittest.TestCase):
     def evaluate(self, *args):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:

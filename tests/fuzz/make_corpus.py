@@ -4,8 +4,9 @@
     make_corpus.py            after a change of what the targets read
 
 gguf_fuzz: complete models of a few kilobytes, every architecture and both kinds of vocabulary, and corrupt ones made as
-tests/hostile does. block_decode_fuzz: one input per format. flags_fuzz: what users write.
+tests/hostile does. block_decode_fuzz: one input per format. flags_fuzz: what users write. scale_file_fuzz: a file of every layout.
 """
+import json
 import pathlib
 import random
 import struct
@@ -162,9 +163,31 @@ def flag_seeds():
     return seeds
 
 
+def scale_seeds():
+    def tensors(*names):
+        return {f"model.layers.{i}.self_attn.{name}": 0.023 * (i + 1) for i in range(2) for name in names}
+
+    ranks = {rank: {"0": 0.023, "1": 1.5e-3} for rank in "01"}
+    side = {"ranges": [1.5, 2], "rotated_ranges": [1, 1.25], "channel_ranges": [1] * 32}
+    table = {"format": "turboquant-calibration", "version": 1,
+             "model": {"architecture": "llama", "num_layers": 1, "num_kv_heads": 2, "head_dim": 16, "tensor_hash": "t",
+                       "tokenizer_hash": "k"},
+             "recipe": {"clip_rule": "max", "num_tokens": 1, "texts": ["a"]}, "digest": "",
+             "layers": [{"k": side, "v": side}]}
+    imported = {**table, "recipe": {"clip_rule": "imported", "num_tokens": 0, "texts": []},
+                "layers": [{"k": {"ranges": [1, 2]}, "v": {"ranges": [3, 4]}}]}
+    documents = {
+        "kv-cache-scales": {"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": ranks}},
+        "self-attn": tensors("k_scale", "v_scale"), "attn": tensors("attn.k_scale", "attn.v_scale"),
+        "proj": tensors("k_proj.k_scale", "v_proj.v_scale"), "kv-scale": tensors("kv_scale"), "table": table,
+        "imported": imported}
+    return {name: json.dumps(document).encode() for name, document in documents.items()}
+
+
 def main():
     total = 0
-    for target, seeds in (("gguf_fuzz", gguf_seeds()), ("block_decode_fuzz", block_seeds()), ("flags_fuzz", flag_seeds())):
+    for target, seeds in (("gguf_fuzz", gguf_seeds()), ("block_decode_fuzz", block_seeds()), ("flags_fuzz", flag_seeds()),
+                          ("scale_file_fuzz", scale_seeds())):
         folder = CORPUS / target
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in seeds.items():

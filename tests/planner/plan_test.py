@@ -142,7 +142,7 @@ class Page(unittest.TestCase):
         Links().feed(page)
         self.assertEqual(links, [])
         self.assertNotIn("http", page)
-        for words in ("Longest context", "What fits", "int8/int4", "runtime"):
+        for words in ("Longest context", "What fits", "int6/int4", "runtime"):
             self.assertIn(words, page)
 
 
@@ -150,7 +150,7 @@ class Text(unittest.TestCase):
     def test_says_what_matters(self):
         result = run("-m", MODEL, "--memory", "8Gi", "--bandwidth", "20")
         self.assertEqual(result.returncode, 0, result.stderr)
-        for words in ("fits", "longest context", "most sequences", "KV scales", "tails and sinks", "tokens/s", "int8/int4"):
+        for words in ("fits", "longest context", "most sequences", "KV scales", "tails and sinks", "tokens/s", "int6/int4"):
             self.assertIn(words, result.stdout)
 
 

@@ -33,7 +33,7 @@ def doctor(*args, env=None, model=MODEL):
 class Memory(unittest.TestCase):
     def test_layers_in_a_larger_format(self):
         layers = plan("--kv-cache-dtype", "int4", "--kv-cache-dtype-layers", "0-19:f16")["layers"]
-        self.assertEqual([layer["bits_per_value"] for layer in layers], [16] * 20 + [4.25] * 10)
+        self.assertEqual([layer["bits_per_value"] for layer in layers], [16] * 20 + [4.1875] * 10)
 
     def test_short_sequences(self):
         short, long = plan("--max-model-len", "100", "--max-num-seqs", "16"), plan("--max-model-len", "8000", "--max-num-seqs", "16")
