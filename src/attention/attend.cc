@@ -279,8 +279,8 @@ void UnitWorker::AttendHeads(const TileFormat& format, const uint8_t* block,
   }
 }
 
-// Scales of one side of a run, of all its tokens; null where there are none. Those of one byte are expanded
-// into `expanded`.
+// Scales of one side of a run, of all its tokens; null where there are none. Those of one byte are
+// expanded into `expanded`.
 const uint16_t* UnitWorker::ScalesOfRun(const KvSideSpec& side, const uint8_t* scales,
                                         const uint8_t* bias, uint16_t* expanded) const {
   if (!IsDynamic(side.granularity)) return nullptr;
@@ -292,7 +292,8 @@ const uint16_t* UnitWorker::ScalesOfRun(const KvSideSpec& side, const uint8_t* s
   return expanded;
 }
 
-// What the mean of the run's keys adds to the scores of rows from `row` of the unit on; null without one.
+// What the mean of the run's keys adds to the scores of rows from `row` of the unit on; null
+// without one.
 const float* UnitWorker::MeanScores(const TileFormat& format, const uint8_t* run, size_t row,
                                     int num_rows, float* out) const {
   if (!format.spec.k.HasMean()) return nullptr;

@@ -130,9 +130,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Format{"int8", "per_channel"}, Format{"fp8_e4m3", "per_token_head"},
                     Format{"fp8_e4m3", "none"}, Format{"fp8_e4m3", "per_head"},
                     Format{"fp8_e5m2", "per_group:32"}, Format{"fp8_e5m2", "per_channel"},
-                    Format{"int8", "per_token_head"}, Format{"int6", ""},
-                    Format{"int5", ""}, Format{"int4", ""}, Format{"int3", ""},
-                    Format{"int2", ""}, Format{"int4/int8", ""}, Format{"f16/int3", ""},
+                    Format{"int8", "per_token_head"}, Format{"int6", ""}, Format{"int5", ""},
+                    Format{"int4", ""}, Format{"int3", ""}, Format{"int2", ""},
+                    Format{"int4/int8", ""}, Format{"f16/int3", ""},
                     Format{"int4_sym", "per_token_head"}, Format{"int4_sym", "per_group:32"},
                     Format{"int4_sym", "per_channel"}, Format{"int4_asym", "per_group:32"},
                     Format{"int4_asym", "per_token_head"}, Format{"int8/int4", ""},
@@ -307,12 +307,11 @@ TEST(PagedAttentionTest, ObserverSeesWhatTheModelComputed) {
 TEST(PagedAttentionTest, SaturationIsCountedWhenBlocksClose) {
   // A token's own scale puts its largest value, and only values within half a step of it, at the
   // end of the range.
-  Harness harness(
-      {.layers = {{.format = "int8",
-                   .granularity = "per_token_head",
-                   .num_kv_heads = 2,
-                   .block_size = 16}},
-       .num_threads = 2});
+  Harness harness({.layers = {{.format = "int8",
+                               .granularity = "per_token_head",
+                               .num_kv_heads = 2,
+                               .block_size = 16}},
+                   .num_threads = 2});
   TestSequence a = harness.Add(1);
   harness.Step({{&a, 15}});
   const SaturationCounts::Layer& counts = harness.attention().saturation().layers[0];

@@ -83,13 +83,15 @@ void AddLoadFlags(CLI::App* verb, ModelFlags* flags) {
 
 void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
   AddLoadFlags(verb, flags);
-  verb->add_option("--kv-cache-dtype", flags->kv_cache_dtype,
-                   "format of K and V: f32 f16 bf16 int8 fp8_e4m3 fp8_e5m2 int6 int5 int4 int3 int2 "
-                   "int4_sym int4_asym, or K/V as int6/int4")
+  verb->add_option(
+          "--kv-cache-dtype", flags->kv_cache_dtype,
+          "format of K and V: f32 f16 bf16 int8 fp8_e4m3 fp8_e5m2 int6 int5 int4 int3 int2 "
+          "int4_sym int4_asym, or K/V as int6/int4")
       ->group(kModelGroup)
       ->capture_default_str();
   verb->add_option("--kv-scale-granularity", flags->kv_scale_granularity,
-                   "per_token_head_u8, per_token_head, per_group:32|64|128, per_head, per_channel, per_tensor, none; "
+                   "per_token_head_u8, per_token_head, per_group:32|64|128, per_head, per_channel, "
+                   "per_tensor, none; "
                    "K and V apart with '/' (default: per format)")
       ->group(kModelGroup);
   verb->add_option("--kv-scales", flags->kv_scales,

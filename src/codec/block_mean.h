@@ -7,8 +7,9 @@
 //   code[c] = clamp(rint(m[c] / scale), -M, M)        by 1 / scale as in codec/tile.h
 //   x[t][c] -= scale * code[c]                        the mean as stored: its rounding is not lost
 //
-// 8-bit codes are stored as s8 [head_dim]; 4-bit ones as code + 8, of 16 channels in 8 bytes: channel
-// 16j + i in the low nibble of byte 8j + i, channel 16j + 8 + i in the high one. Measured in docs/decisions/005-block-mean-and-narrow-formats.md.
+// 8-bit codes are stored as s8 [head_dim]; 4-bit ones as code + 8, of 16 channels in 8 bytes:
+// channel 16j + i in the low nibble of byte 8j + i, channel 16j + 8 + i in the high one. Measured
+// in docs/decisions/005-block-mean-and-narrow-formats.md.
 #ifndef TURBOQUANT_CODEC_BLOCK_MEAN_H_
 #define TURBOQUANT_CODEC_BLOCK_MEAN_H_
 

@@ -61,18 +61,26 @@ TEST(FormatPages, Block) {
 }
 
 TEST(FormatPages, BytesOfABlock) {
-  for (const auto& [dtype, granularity, bytes] :
-       {std::tuple{"f32", "", 32768u}, std::tuple{"f16", "", 16384u},
-        std::tuple{"bf16", "", 16384u}, std::tuple{"int8", "", 8448u},
-        std::tuple{"int8", "per_token_head", 8448u}, std::tuple{"int6", "", 6336u},
-        std::tuple{"int5", "", 5312u}, std::tuple{"int4", "", 4288u},
-        std::tuple{"int3", "", 3264u}, std::tuple{"int2", "", 2240u},
-        std::tuple{"int6/int4", "", 5312u},
-        std::tuple{"int8", "per_group:32", 8704u}, std::tuple{"int8", "per_head", 8192u},
-        std::tuple{"fp8_e4m3", "", 8192u}, std::tuple{"int8/int4", "", 6400u},
-        std::tuple{"int4_asym", "", 4608u}, std::tuple{"int4_sym", "", 4352u},
-        std::tuple{"int4_sym", "per_group:32", 4608u}, std::tuple{"int4_asym", "per_group:32", 5120u},
-        std::tuple{"int4_sym", "per_channel", 4096u}}) {
+  for (const auto& [dtype, granularity, bytes] : {std::tuple{"f32", "", 32768u},
+                                                  std::tuple{"f16", "", 16384u},
+                                                  std::tuple{"bf16", "", 16384u},
+                                                  std::tuple{"int8", "", 8448u},
+                                                  std::tuple{"int8", "per_token_head", 8448u},
+                                                  std::tuple{"int6", "", 6336u},
+                                                  std::tuple{"int5", "", 5312u},
+                                                  std::tuple{"int4", "", 4288u},
+                                                  std::tuple{"int3", "", 3264u},
+                                                  std::tuple{"int2", "", 2240u},
+                                                  std::tuple{"int6/int4", "", 5312u},
+                                                  std::tuple{"int8", "per_group:32", 8704u},
+                                                  std::tuple{"int8", "per_head", 8192u},
+                                                  std::tuple{"fp8_e4m3", "", 8192u},
+                                                  std::tuple{"int8/int4", "", 6400u},
+                                                  std::tuple{"int4_asym", "", 4608u},
+                                                  std::tuple{"int4_sym", "", 4352u},
+                                                  std::tuple{"int4_sym", "per_group:32", 4608u},
+                                                  std::tuple{"int4_asym", "per_group:32", 5120u},
+                                                  std::tuple{"int4_sym", "per_channel", 4096u}}) {
     const auto pair = ParseKvFormat(dtype, granularity, "", nullptr);
     ASSERT_TRUE(pair);
     const KvCacheSpec spec{

@@ -22,9 +22,8 @@ TEST(KvCacheDtypeTest, NamesGoThereAndBackWithoutNote) {
 TEST(KvCacheDtypeTest, NamesOfOtherEnginesSayWhatTheyBecame) {
   for (const auto& [alias, dtype] :
        {std::pair{"q8_0", KvCacheDtype::kInt8}, std::pair{"q4_0", KvCacheDtype::kInt4},
-        std::pair{"q5_0", KvCacheDtype::kInt5},
-        std::pair{"q4_1", KvCacheDtype::kInt4Asym}, std::pair{"fp8", KvCacheDtype::kFp8E4m3},
-        std::pair{"fp8_e4m3fn", KvCacheDtype::kFp8E4m3},
+        std::pair{"q5_0", KvCacheDtype::kInt5}, std::pair{"q4_1", KvCacheDtype::kInt4Asym},
+        std::pair{"fp8", KvCacheDtype::kFp8E4m3}, std::pair{"fp8_e4m3fn", KvCacheDtype::kFp8E4m3},
         std::pair{"float8_e5m2", KvCacheDtype::kFp8E5m2}, std::pair{"float16", KvCacheDtype::kF16},
         std::pair{"half", KvCacheDtype::kF16}, std::pair{"bfloat16", KvCacheDtype::kBf16},
         std::pair{"FP32", KvCacheDtype::kF32}}) {

@@ -17,9 +17,9 @@ constexpr int kMaxKvHeads = 4096;
 constexpr std::array kBlockSizes = {16, 32, 64, 128, 256};
 constexpr std::array kGroupSizes = {32, 64, 128};
 constexpr std::array kAllGranularities = {
-    ScaleGranularity::kNone,           ScaleGranularity::kPerTensor,
-    ScaleGranularity::kPerHead,        ScaleGranularity::kPerChannel,
-    ScaleGranularity::kPerTokenHead,   ScaleGranularity::kPerTokenHeadU8,
+    ScaleGranularity::kNone,         ScaleGranularity::kPerTensor,
+    ScaleGranularity::kPerHead,      ScaleGranularity::kPerChannel,
+    ScaleGranularity::kPerTokenHead, ScaleGranularity::kPerTokenHeadU8,
     ScaleGranularity::kPerGroup};
 
 template <size_t n>

@@ -3,14 +3,15 @@
 // A block holds block_size tokens of one layer. It is num_kv_heads runs of equal length, one per KV
 // head:
 //
-//   [K scales | V scales | K zero points | V zero points | K mean | shared | pad to 64][K lines][V lines]
+//   [K scales | V scales | K zero points | V zero points | K mean | shared | pad to 64][K lines][V
+//   lines]
 //
 // Scales and zero points are f16, [num_groups][block_size] each, present for dynamic granularities
 // only (zero points for int4_asym only); scales of per_token_head_u8 are one byte [block_size]
-// (codec/scale_fit.h). The K mean (transform centered, codec/block_mean.h) is there where K has one;
-// what the tokens share (f16 scale of the mean, 16-bit biases of the K and of the V scales) where a side has
-// a mean or byte scales. A line is 64 bytes = 16 lanes of 4 bytes; a lane holds
-// e = 32 / CodeBits codes along the axis that the attention product sums over:
+// (codec/scale_fit.h). The K mean (transform centered, codec/block_mean.h) is there where K has
+// one; what the tokens share (f16 scale of the mean, 16-bit biases of the K and of the V scales)
+// where a side has a mean or byte scales. A line is 64 bytes = 16 lanes of 4 bytes; a lane holds e
+// = 32 / CodeBits codes along the axis that the attention product sums over:
 //   K: lane = token,   codes = e consecutive channels: [block_size/16][head_dim/e][16 tokens][e]
 //   V: lane = channel, codes = e consecutive tokens:   [block_size/e][head_dim/16][16 channels][e]
 // For 4-bit codes a line carries two 8-bit-style lines as planes (low nibble first): for K the low
@@ -19,8 +20,8 @@
 // token 8*g + 4 + i.
 // Narrow formats (int6 .. int2) pack lines of 8-bit codes as codec/narrow.h says.
 // int8 K codes are stored biased, u8 = code + 128; int8 V codes are stored as s8. int4_sym codes
-// are stored as code + 8 on both sides; int4_asym codes 0..15 as they are. Codes of more than one byte
-// and f16 scales are little endian.
+// are stored as code + 8 on both sides; int4_asym codes 0..15 as they are. Codes of more than one
+// byte and f16 scales are little endian.
 #ifndef TURBOQUANT_CODEC_KV_CACHE_SPEC_H_
 #define TURBOQUANT_CODEC_KV_CACHE_SPEC_H_
 
@@ -51,9 +52,7 @@ struct KvSideSpec {
   constexpr int ScalesPerToken(int head_dim) const {
     return IsDynamic(granularity) ? head_dim / ChannelsPerScale(head_dim) : 0;
   }
-  constexpr bool HasByteScales() const {
-    return granularity == ScaleGranularity::kPerTokenHeadU8;
-  }
+  constexpr bool HasByteScales() const { return granularity == ScaleGranularity::kPerTokenHeadU8; }
   constexpr bool HasMean() const { return transform == KvTransform::kCentered; }
   constexpr bool HasZeroPoint() const { return dtype == KvCacheDtype::kInt4Asym; }
   bool operator==(const KvSideSpec&) const = default;
@@ -80,9 +79,9 @@ struct KvCacheSpec {
 // Byte offsets inside the run of one KV head.
 struct KvBlockLayout {
   size_t k_scales = 0, v_scales = 0, k_zero_points = 0, v_zero_points = 0;
-  size_t k_mean = 0;                                           // codes
+  size_t k_mean = 0;                                            // codes
   size_t k_mean_scale = 0, k_scale_bias = 0, v_scale_bias = 0;  // 16 bits each
-  size_t header_bytes = 0;  // all of the above, without padding
+  size_t header_bytes = 0;                                      // all of the above, without padding
   size_t k_lines = 0, v_lines = 0;
   size_t bytes_per_head = 0;  // multiple of 64
   explicit constexpr KvBlockLayout(const KvCacheSpec& spec);
@@ -92,16 +91,16 @@ struct KvBlockLayout {
 // formats, per_token_head for int4_sym and int4_asym, none otherwise.
 ScaleGranularity DefaultGranularity(KvCacheDtype dtype);
 
-// The transform that a side has if none is asked for: rotated where there are 8 bits or fewer, except
-// under scales per channel, which belong to the model's own channels; centered for K under byte
-// scales, where the mean fits into bytes that the f16 scales would take.
+// The transform that a side has if none is asked for: rotated where there are 8 bits or fewer,
+// except under scales per channel, which belong to the model's own channels; centered for K under
+// byte scales, where the mean fits into bytes that the f16 scales would take.
 KvTransform DefaultTransform(KvSide side, KvCacheDtype dtype, ScaleGranularity granularity);
 
 // "int8", "int8/int4", with "--kv-scale-granularity" text ("per_token_head", "per_group:64", K and
-// V apart with '/', empty = the format's default) and "--kv-transform" text ("rotated", "none", "centered",
-// the same way). One granularity or transform for both sides passes over a side whose format takes none
-// (f32, f16, bf16). Returns the K and V side; notes (may be null) collects what aliases mapped to.
-// What depends on the head size is left to KvCacheSpec::Validate.
+// V apart with '/', empty = the format's default) and "--kv-transform" text ("rotated", "none",
+// "centered", the same way). One granularity or transform for both sides passes over a side whose
+// format takes none (f32, f16, bf16). Returns the K and V side; notes (may be null) collects what
+// aliases mapped to. What depends on the head size is left to KvCacheSpec::Validate.
 struct KvSidePair {
   KvSideSpec k, v;
 };

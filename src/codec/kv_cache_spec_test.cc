@@ -126,7 +126,8 @@ TEST(ParseKvFormatTest, DefaultsAndSides) {
         std::tuple{"f16/int8", "none/per_channel", "f16/int8 none/per_channel"},
         std::tuple{"int8", "per_channel/per_token_head",
                    "int8/int8 per_channel/per_token_head none/rotated"},
-        std::tuple{"q8_0/Q4_1", "", "int8/int4_asym per_token_head_u8/per_token_head centered/rotated"}}) {
+        std::tuple{"q8_0/Q4_1", "",
+                   "int8/int4_asym per_token_head_u8/per_token_head centered/rotated"}}) {
     const KvCacheSpec spec = MakeSpec(dtype, granularity, 1, 64, 64);
     EXPECT_EQ(spec.ToString(), text);
   }
@@ -197,7 +198,8 @@ TEST(ParseKvFormatTest, RefusesWithTheReason) {
 // Worked by hand from docs/formats/block.md, for one head of 64 and 64 tokens: scales 2 bytes,
 // lines CodeBits / 8.
 TEST(KvBlockLayoutTest, OffsetsByHand) {
-  // Byte scales of both sides, a mean of 64 bytes and 6 bytes that the tokens share: 198, padded to 256.
+  // Byte scales of both sides, a mean of 64 bytes and 6 bytes that the tokens share: 198, padded to
+  // 256.
   const KvBlockLayout centered(MakeSpec("int8", "", 3, 64, 64));
   EXPECT_EQ(centered.v_scales, 64u);
   EXPECT_EQ(centered.k_mean, 128u);

@@ -4,13 +4,14 @@
 //   x = scale * level      level: an integer of -63..63, symmetric about 0
 //   code n of 2^bits:      half = 2^bits / 2; level = magnitudes[n - half] for n >= half,
 //                          else -magnitudes[half - 1 - n]: codes rise with their levels
-//   quantizing p = x / scale: the level whose magnitude is nearest to |p| (between two the smaller),
+//   quantizing p = x / scale: the level whose magnitude is nearest to |p| (between two the
+//   smaller),
 //                          with the sign of p; -0 and 0 are positive, NaN is 0
 //
 // int2 to int4 have the levels with the least squared error of Gaussian vectors of 64 and 128
-// values under the best scale of each (Lloyd's iteration with the scale search of scale_fit.h inside),
-// rounded to integers of at most 31, so that two products of 8 bits fit into 16. int5 and int6 have
-// equally spaced levels, which the same search finds within 5 % and 1 % of the best.
+// values under the best scale of each (Lloyd's iteration with the scale search of scale_fit.h
+// inside), rounded to integers of at most 31, so that two products of 8 bits fit into 16. int5 and
+// int6 have equally spaced levels, which the same search finds within 5 % and 1 % of the best.
 //
 // Layout. A line has 16 lanes of 4 bytes as always; a *plane* is what one such lane holds of 8-bit
 // codes: 4 codes along the axis that the product sums over. Codes are cut in two parts and planes
@@ -23,8 +24,8 @@
 //   3     2 bits, 2 lines of 4 planes   1 bit, 1 line      8
 //   2     2 bits, 1 line of 4 planes    -                  4
 //
-// Plane p's low part lies in line p / (8 / low bits), shifted by low bits * (p % (8 / low bits)); its
-// high part in the unit's last line, shifted by high bits * p.
+// Plane p's low part lies in line p / (8 / low bits), shifted by low bits * (p % (8 / low bits));
+// its high part in the unit's last line, shifted by high bits * p.
 #ifndef TURBOQUANT_CODEC_NARROW_H_
 #define TURBOQUANT_CODEC_NARROW_H_
 

@@ -89,8 +89,8 @@ void FitScales(const FitScalesArgs& args) {
     largest = std::max(largest, bits[i]);
   }
   constexpr int kHalfStep = kScaleCodeStep / 2;
-  *args.bias = static_cast<int16_t>(
-      kScaleCodeStep * ((largest + kHalfStep) / kScaleCodeStep - kLargestScaleCode));
+  *args.bias = static_cast<int16_t>(kScaleCodeStep *
+                                    ((largest + kHalfStep) / kScaleCodeStep - kLargestScaleCode));
   for (int t = 0; t < args.num_tokens; ++t) {
     const auto i = static_cast<size_t>(t);
     const bool narrow = IsNarrow(args.dtype);

@@ -161,13 +161,14 @@ CodeAddress AddressOf(KvCacheDtype dtype, const TileShape& shape, int token, int
   const NarrowFormat narrow = IsNarrow(dtype) ? NarrowFormatOf(dtype) : NarrowFormat{};
   const int codes_per_lane = IsNarrow(dtype) ? narrow.CodesPerLane() : 32 / CodeBits(dtype);
   const int lines_per_unit = IsNarrow(dtype) ? narrow.num_lines : 1;
-  // K: lane = token, codes of a lane = channels. V: the other way round; units of a column of 16 channels
-  // lie as far apart as those of all columns take.
+  // K: lane = token, codes of a lane = channels. V: the other way round; units of a column of 16
+  // channels lie as far apart as those of all columns take.
   const int lane = key ? token % 16 : channel % 16;
   const int within = (key ? channel : token) % codes_per_lane;
   const int unit = key ? token / 16 * (shape.head_dim / codes_per_lane) + channel / codes_per_lane
                        : token / codes_per_lane * (shape.head_dim / 16) + channel / 16;
-  const size_t lane_byte = static_cast<size_t>(unit * lines_per_unit) * 64 + static_cast<size_t>(lane) * 4;
+  const size_t lane_byte =
+      static_cast<size_t>(unit * lines_per_unit) * 64 + static_cast<size_t>(lane) * 4;
   if (!IsNarrow(dtype)) {
     if (CodeBits(dtype) == 4) {
       return {.byte = lane_byte + static_cast<size_t>(within % 4), .shift = within / 4 * 4};

@@ -34,8 +34,8 @@
 //   int8, int4_sym, fp8: x = scale * code          int4_asym: x = scale * (code - zero_point)
 //   int6..int2: x = scale * level
 //
-// End codes (saturation watch): |code| = 127 or 7; the outermost levels; 0 and 15 for int4_asym; +-448 or +-57344 for
-// fp8; none otherwise.
+// End codes (saturation watch): |code| = 127 or 7; the outermost levels; 0 and 15 for int4_asym;
+// +-448 or +-57344 for fp8; none otherwise.
 #ifndef TURBOQUANT_CODEC_TILE_H_
 #define TURBOQUANT_CODEC_TILE_H_
 
@@ -66,8 +66,8 @@ struct EncodeArgs {
   uint8_t* lines;            // [LineBytes(dtype, shape)], 64-byte aligned; every byte is written
   // f16 [num_groups][num_tokens], dynamic granularities only; per_token_head_u8: read, else written
   uint16_t* scales;
-  uint16_t* zero_points;     // f16 [num_groups][num_tokens], int4_asym only
-  int64_t* end_codes;        // += number of end codes; may be null
+  uint16_t* zero_points;  // f16 [num_groups][num_tokens], int4_asym only
+  int64_t* end_codes;     // += number of end codes; may be null
 };
 void EncodeTile(const EncodeArgs& args);
 
@@ -83,8 +83,8 @@ struct DecodeArgs {
 void DecodeTile(const DecodeArgs& args);
 
 // Position of one code inside the lines of a tile: its first byte (little endian where there are
-// several) and, for codes of less than a byte, the shift of its bits. A code of a narrow format with
-// two parts has the bits above the first part elsewhere; high_bits is 0 otherwise.
+// several) and, for codes of less than a byte, the shift of its bits. A code of a narrow format
+// with two parts has the bits above the first part elsewhere; high_bits is 0 otherwise.
 struct CodeAddress {
   size_t byte = 0;
   int shift = 0;

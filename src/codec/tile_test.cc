@@ -135,8 +135,8 @@ TEST(AddressTest, Bijection) {
           if (!HasWholeUnits(dtype, shape)) continue;
           const auto code_bits = static_cast<size_t>(CodeBits(dtype));
           std::vector<bool> used(LineBytes(dtype, shape) * 8);
-          ASSERT_EQ(used.size(), static_cast<size_t>(num_tokens) * static_cast<size_t>(head_dim) *
-                                     code_bits);
+          ASSERT_EQ(used.size(),
+                    static_cast<size_t>(num_tokens) * static_cast<size_t>(head_dim) * code_bits);
           for (int token = 0; token < num_tokens; ++token) {
             for (int channel = 0; channel < head_dim; ++channel) {
               const CodeAddress address = AddressOf(dtype, shape, token, channel);
@@ -165,15 +165,16 @@ TEST(AddressTest, ByHand) {
   EXPECT_EQ(AddressOf(KvCacheDtype::kInt8, k, 17, 9), (CodeAddress{(16 + 2) * 64 + 1 * 4 + 1, 0}));
   EXPECT_EQ(AddressOf(KvCacheDtype::kInt8, v, 17, 9),
             (CodeAddress{(4 * 4 + 0) * 64 + 9 * 4 + 1, 0}));
-  EXPECT_EQ(AddressOf(KvCacheDtype::kInt4Sym, k, 17, 13), (CodeAddress{(8 + 1) * 64 + 1 * 4 + 1, 4}));
+  EXPECT_EQ(AddressOf(KvCacheDtype::kInt4Sym, k, 17, 13),
+            (CodeAddress{(8 + 1) * 64 + 1 * 4 + 1, 4}));
   EXPECT_EQ(AddressOf(KvCacheDtype::kInt4Sym, v, 17, 9),
             (CodeAddress{(2 * 4 + 0) * 64 + 9 * 4 + 1, 0}));
   // int6: units of 3 lines with 16 codes; token 17 of K, channel 57: unit 3 of 4, plane 2 of 4.
   EXPECT_EQ(AddressOf(KvCacheDtype::kInt6, k, 17, 57),
-            (CodeAddress{((4 + 3) * 3 + 1) * 64 + 1 * 4 + 1, 0,
-                         ((4 + 3) * 3 + 2) * 64 + 1 * 4 + 1, 4, 2}));
-  // int3: units of 3 lines with 32 codes; token 61 of V is code 29 of unit 1, channel 9 of column 0:
-  // plane 7, the last of the second line.
+            (CodeAddress{((4 + 3) * 3 + 1) * 64 + 1 * 4 + 1, 0, ((4 + 3) * 3 + 2) * 64 + 1 * 4 + 1,
+                         4, 2}));
+  // int3: units of 3 lines with 32 codes; token 61 of V is code 29 of unit 1, channel 9 of column
+  // 0: plane 7, the last of the second line.
   EXPECT_EQ(AddressOf(KvCacheDtype::kInt3, v, 61, 9),
             (CodeAddress{(4 * 3 + 1) * 64 + 9 * 4 + 1, 6, (4 * 3 + 2) * 64 + 9 * 4 + 1, 7, 1}));
   EXPECT_EQ(AddressOf(KvCacheDtype::kF16, k, 17, 9), (CodeAddress{(32 + 4) * 64 + 1 * 4 + 2, 0}));
@@ -320,9 +321,9 @@ std::vector<float> RoundTripToken(const KvSideSpec& spec, const std::vector<floa
 
 // Of the symmetric formats.
 float MaxCode(KvCacheDtype dtype) {
-  return dtype == KvCacheDtype::kInt8   ? 127.0f
+  return dtype == KvCacheDtype::kInt8      ? 127.0f
          : dtype == KvCacheDtype::kInt4Sym ? 7.0f
-                                        : MaxFp8(dtype);
+                                           : MaxFp8(dtype);
 }
 
 TEST(TileTest, NanIsZeroAndInfinitySaturates) {

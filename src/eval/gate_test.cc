@@ -86,10 +86,9 @@ TEST(Gate, AlternativesAscendInBits) {
                   "--kv-cache-dtype int6", "--kv-cache-dtype int8", "--kv-cache-dtype f16"));
   // Without rotation: the same bits with it come first. A head of 80 has no int5.
   EXPECT_THAT(Alternatives({"int8", "", "none"}, 8.25, 64).front(), "--kv-cache-dtype int8");
-  EXPECT_THAT(
-      Alternatives({"int4", "", ""}, 4.2, 80),
-      ElementsAre("--kv-cache-dtype int6/int4", "--kv-cache-dtype int6", "--kv-cache-dtype int8",
-                  "--kv-cache-dtype f16"));
+  EXPECT_THAT(Alternatives({"int4", "", ""}, 4.2, 80),
+              ElementsAre("--kv-cache-dtype int6/int4", "--kv-cache-dtype int6",
+                          "--kv-cache-dtype int8", "--kv-cache-dtype f16"));
   // Static scales: the format with scales of its own first.
   EXPECT_THAT(Alternatives({"int8", "per_head", ""}, 8.0, 64).front(), "--kv-cache-dtype int8");
   EXPECT_THAT(Alternatives({"f16", "", ""}, 16.0, 64), IsEmpty());

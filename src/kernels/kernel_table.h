@@ -37,8 +37,8 @@ inline constexpr int kMaxGroups = 32;  // scales per token and head; group sizes
 // A row of q' or a tile's row of p * v_scale whose largest absolute value is below this counts as
 // all zero, so that no reciprocal overflows.
 inline constexpr float kTinyMax = 0x1p-100f;
-// Largest code of a prepared query: 16 bits, or 8 where codes of K are narrow (beside their own error
-// that of 8 bits in q is nothing: docs/decisions/005-block-mean-and-narrow-formats.md).
+// Largest code of a prepared query: 16 bits, or 8 where codes of K are narrow (beside their own
+// error that of 8 bits in q is nothing: docs/decisions/005-block-mean-and-narrow-formats.md).
 inline constexpr float kMaxQCode = 32512.0f, kMaxNarrowQCode = 127.0f;
 
 // Queries, brought into the form that the QK kernel of the same format and ISA wants. The softmax
@@ -47,8 +47,8 @@ inline constexpr float kMaxQCode = 32512.0f, kMaxNarrowQCode = 127.0f;
 // Integer formats: per row one scale sq and 16-bit codes
 //   sq = max|q'| / 32512, q_int = rint(q' / sq)            (|q_int| <= 32512 = 127 * 256)
 // so that a VNNI kernel can use two s8 terms, q_int = 256 * hi + lo, and an AVX2 kernel vpmaddwd,
-// both exactly; narrow formats sq = max|q'| / 127 and |q_int| <= 127. A row with a non-finite q' gets q_int = 0 and sq = NaN; one with max|q'| < kTinyMax
-// gets q_int = 0 and sq = 0.
+// both exactly; narrow formats sq = max|q'| / 127 and |q_int| <= 127. A row with a non-finite q'
+// gets q_int = 0 and sq = NaN; one with max|q'| < kTinyMax gets q_int = 0 and sq = 0.
 struct PrepareQArgs {
   const float* q;  // num_rows rows of [head_dim], `q_stride` floats apart
   size_t q_stride;

@@ -3,10 +3,10 @@
 // themselves runs on every CPU.
 //
 // Each folder kernels/<isa> declares its kernels in kernels/<isa>/kernels.h under the same names:
-// PrepareQ, Qk, Pv and Encode followed by the format (F32, F16, Bf16, Int8, Fp8E4m3, Fp8E5m2, Int6 ..
-// Int2, Int4Sym, Int4Asym; Narrow for what Int6 .. Int2 share), Softmax, ToHalf, Rotate, FitScales,
-// ExpandScales and MeanDot; what a folder lacks the next weaker one does. A folder that is not compiled in (TURBOQUANT_HAVE_<ISA>
-// undefined) has an empty list.
+// PrepareQ, Qk, Pv and Encode followed by the format (F32, F16, Bf16, Int8, Fp8E4m3, Fp8E5m2, Int6
+// .. Int2, Int4Sym, Int4Asym; Narrow for what Int6 .. Int2 share), Softmax, ToHalf, Rotate,
+// FitScales, ExpandScales and MeanDot; what a folder lacks the next weaker one does. A folder that
+// is not compiled in (TURBOQUANT_HAVE_<ISA> undefined) has an empty list.
 #ifndef TURBOQUANT_KERNELS_ROWS_H_
 #define TURBOQUANT_KERNELS_ROWS_H_
 
@@ -57,7 +57,8 @@ struct RowMaker {
     return {name, KernelOp::kFitScales, KvCacheDtype::kF32, isa, features, {.fit_scales = fn}};
   }
   constexpr KernelRow ExpandScales(std::string_view name, ExpandScalesFn fn) const {
-    return {name, KernelOp::kExpandScales, KvCacheDtype::kF32, isa, features, {.expand_scales = fn}};
+    return {name,     KernelOp::kExpandScales, KvCacheDtype::kF32, isa,
+            features, {.expand_scales = fn}};
   }
   constexpr KernelRow MeanDot(std::string_view name, MeanDotFn fn) const {
     return {name, KernelOp::kMeanDot, KvCacheDtype::kF32, isa, features, {.mean_dot = fn}};

@@ -50,8 +50,8 @@ void Encode(EncodeFn encode, Data* data) {
   if (data->spec.HasByteScales()) {
     uint8_t codes[kTokens];
     int16_t bias;
-    FitScales({data->spec.dtype, data->x.data(), kTokens, kHeadDim, codes, &bias,
-               data->scales.data()});
+    FitScales(
+        {data->spec.dtype, data->x.data(), kTokens, kHeadDim, codes, &bias, data->scales.data()});
   }
   encode({.shape = {data->side, kTokens, kHeadDim},
           .spec = data->spec,
@@ -303,22 +303,23 @@ class RowTest {
 
   bool TestFitScales() {
     bool same = true;
-    for (const KvCacheDtype dtype : {KvCacheDtype::kInt8, KvCacheDtype::kInt6, KvCacheDtype::kInt4}) {
+    for (const KvCacheDtype dtype :
+         {KvCacheDtype::kInt8, KvCacheDtype::kInt6, KvCacheDtype::kInt4}) {
       data_ = MakeData(dtype, KvSide::kKey);
       int16_t plain_bias, bias;
       std::vector<uint8_t> plain(kTokens), codes(kTokens);
       std::vector<uint16_t> plain_scales(kTokens);
       FitScales({dtype, data_.x.data(), kTokens, kHeadDim, plain.data(), &plain_bias,
                  plain_scales.data()});
-      row_.fit_scales({dtype, data_.x.data(), kTokens, kHeadDim, codes.data(), &bias,
-                       data_.scales.data()});
+      row_.fit_scales(
+          {dtype, data_.x.data(), kTokens, kHeadDim, codes.data(), &bias, data_.scales.data()});
       same = same && plain == codes && plain_bias == bias && plain_scales == data_.scales;
     }
     repeat_ = [this] {
       uint8_t codes[kTokens];
       int16_t bias;
-      row_.fit_scales({data_.spec.dtype, data_.x.data(), kTokens, kHeadDim, codes, &bias,
-                       data_.scales.data()});
+      row_.fit_scales(
+          {data_.spec.dtype, data_.x.data(), kTokens, kHeadDim, codes, &bias, data_.scales.data()});
     };
     return same;
   }

@@ -284,7 +284,8 @@ void BenchFitScales(const KernelRow& row) {
 void BenchExpandScales(const KernelRow& row) {
   const std::vector<uint8_t> codes(kTokens, 200);
   uint16_t scales[kTokens];
-  const double ns = TimeTiles(200, [&](int) { row.expand_scales({codes.data(), int16_t{-3000}, kTokens, scales}); });
+  const double ns = TimeTiles(
+      200, [&](int) { row.expand_scales({codes.data(), int16_t{-3000}, kTokens, scales}); });
   PrintLine(row.name, 0, 1, static_cast<double>(kTokens), 0, ns, 0);
 }
 

@@ -64,8 +64,8 @@ struct TileCase {
   DataKind codes, rows;  // rows: of q or p
   std::string ToString() const;
 };
-// Every head size x tokens x rows x granularity that `side` of the format has, with kinds of data that go
-// round.
+// Every head size x tokens x rows x granularity that `side` of the format has, with kinds of data
+// that go round.
 void ForTileCases(KvCacheDtype dtype, KvSide side,
                   const std::function<void(const TileCase&)>& body);
 // Narrow codes come in whole units of channels of K and tokens of V.

@@ -142,8 +142,8 @@ class EncodeBench {
     if (spec.HasByteScales()) {  // given
       std::vector<uint8_t> codes(num_scales);
       int16_t bias;
-      FitScales({spec.dtype, x_begin_, shape.num_tokens, shape.head_dim, codes.data(), &bias,
-                 scales});
+      FitScales(
+          {spec.dtype, x_begin_, shape.num_tokens, shape.head_dim, codes.data(), &bias, scales});
     }
     Output out{.lines = {}, .scales = {}, .zero_points = {}, .end_codes = 17};
     encode({.shape = shape,

@@ -140,8 +140,8 @@ struct OracleP {
 };
 
 // out * rescale + (acc - zero points) * step. Bounds, u = 2^-24:
-//   int8, int4_sym, narrow: acc <= 255 * 127 * 64 < 2^24 is exact and so is its conversion; into an empty out
-//   the product with step is
+//   int8, int4_sym, narrow: acc <= 255 * 127 * 64 < 2^24 is exact and so is its conversion; into an
+//   empty out the product with step is
 //     the only rounding, the same everywhere: equal bits. Otherwise 3 u (|out rescale| + |acc
 //     step|).
 //   int4_asym: the sum of n zero point terms rounds too: (n + 4) u (|acc| + sum |code zp|) step in

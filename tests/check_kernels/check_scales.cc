@@ -83,7 +83,8 @@ void CheckFitScales(RowCheck& check) {
 
 void CheckExpandScales(RowCheck& check) {
   GuardedBuffer codes_buffer(kMaxTokens), scales_buffer(kMaxTokens * 2);
-  for (const int16_t bias : {int16_t{-15808}, int16_t{-3000}, int16_t{-64}, int16_t{0}, int16_t{15936}}) {
+  for (const int16_t bias :
+       {int16_t{-15808}, int16_t{-3000}, int16_t{-64}, int16_t{0}, int16_t{15936}}) {
     for (const int num_tokens : kTokens) {
       if (!check.Begin(fmt::format("bias {} tokens {}", bias, num_tokens))) continue;
       const auto tokens = static_cast<size_t>(num_tokens);
@@ -118,8 +119,8 @@ void CheckMeanDot(RowCheck& check) {
                 static_cast<float>(rng.Gaussian());
           }
         }
-        uint8_t* codes =
-            codes_buffer.Place(static_cast<size_t>(head_dim) * static_cast<size_t>(mean_bits) / 8, 0);
+        uint8_t* codes = codes_buffer.Place(
+            static_cast<size_t>(head_dim) * static_cast<size_t>(mean_bits) / 8, 0);
         for (int i = 0; i < head_dim * mean_bits / 8; ++i) {
           codes[i] = static_cast<uint8_t>(rng.Next());
         }
@@ -138,7 +139,8 @@ void CheckMeanDot(RowCheck& check) {
           }
           const auto factor = static_cast<double>(scale);
           check.ExpectNear(static_cast<double>(out[r]), sum * factor,
-                           (head_dim + 3) * kRoundoff * magnitude * factor, fmt::format("row {}", r));
+                           (head_dim + 3) * kRoundoff * magnitude * factor,
+                           fmt::format("row {}", r));
         }
       }
     }

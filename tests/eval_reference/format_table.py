@@ -13,11 +13,11 @@ import subprocess
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "formats"
 GROUPS = [
-    ["f16", "bf16", "int8", "int8+none", "int8@per_group:32"],
-    ["int8@per_head", "int8@per_tensor", "int8@per_channel/per_token_head", "int8@per_channel"],
-    ["fp8_e4m3", "fp8_e4m3+none", "fp8_e4m3@per_token_head", "fp8_e4m3@per_head", "fp8_e5m2"],
-    ["int8/int4", "int8/int4@per_token_head/per_group:32", "int8/int4_asym@per_token_head/per_group:32", "int4_asym@per_group:32"],
-    ["int4", "int4+none", "int4@per_group:32", "int4@per_head", "int4_asym"],
+    ["f16", "int8", "int6", "int6/int4", "int5"],
+    ["int4", "int3", "int2", "int4_sym", "int4_sym+none"],
+    ["int8@per_token_head", "int8@per_token_head+none", "int8@per_group:32", "fp8_e4m3", "fp8_e4m3+none"],
+    ["int8@per_head", "int8@per_tensor", "int8@per_channel/per_token_head", "int8@per_channel", "fp8_e4m3@per_head"],
+    ["int4_sym@per_group:32", "int4_asym", "int4_asym@per_group:32", "fp8_e4m3@per_token_head", "fp8_e5m2"],
 ]
 COLUMNS = ["kv_cache_dtype", "bits_per_value", "effective_bits", "kl_mean", "kl_standard_error", "kl_median", "kl_p99", "kl_p999",
            "kl_max", "top1_agreement", "perplexity", "perplexity_reference", "k_end_code_share", "v_end_code_share", "num_tokens"]

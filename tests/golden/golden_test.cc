@@ -247,8 +247,8 @@ class GoldenBlockTest : public ::testing::Test {
     const float scale = HalfToFloat(*reinterpret_cast<const uint16_t*>(run + layout.k_mean_scale));
     for (size_t i = 0; i < kTokens * static_cast<size_t>(spec.head_dim); ++i) {
       const int channel = static_cast<int>(i) % spec.head_dim;
-      x[i] += scale * static_cast<float>(
-                          MeanCode(run + layout.k_mean, MeanBits(spec.k.dtype), channel));
+      x[i] += scale *
+              static_cast<float>(MeanCode(run + layout.k_mean, MeanBits(spec.k.dtype), channel));
     }
   }
 

@@ -67,8 +67,8 @@ TEST(PlannerModels, ParametersAreThePublishedOnes) {
 }
 
 TEST(PlannerModels, ScalesAndZeroPointsAreCounted) {
-  // 128 channels, and per head and 64 tokens a header of 64 + 64 scales, 128 or 64 of K's mean and 6
-  // shared bytes, padded to 320 or 256: 5 or 4 bytes a token.
+  // 128 channels, and per head and 64 tokens a header of 64 + 64 scales, 128 or 64 of K's mean and
+  // 6 shared bytes, padded to 320 or 256: 5 or 4 bytes a token.
   EXPECT_EQ(BytesPerToken("llama-3.1-8b", kOurs, "int8"), 32 * 8 * (2 * 128 + 5));
   EXPECT_EQ(BytesPerToken("llama-3.1-8b", kOurs, "int4"), 32 * 8 * (2 * 64 + 4));
   EXPECT_EQ(BytesPerToken("llama-3.1-8b", kOurs, "int4_sym"), 32 * 8 * 2 * (64 + 2));

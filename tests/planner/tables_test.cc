@@ -39,7 +39,8 @@ TEST(PlannerTables, SequencesIn60GiB) {
   }
 }
 
-// By hand, bytes per token: int8 is 32 x 32 x (2 x 128 + 5), int4 half the codes and 4 bytes beside them.
+// By hand, bytes per token: int8 is 32 x 32 x (2 x 128 + 5), int4 half the codes and 4 bytes beside
+// them.
 TEST(PlannerTables, OneSequenceByHand) {
   const uint64_t tail = 64 * 512 * kKiB, sinks = 16 * 512 * kKiB;
   const Ledger int8 = Make("llama-2-7b", {.format = "int8"});

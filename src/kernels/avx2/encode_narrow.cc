@@ -1,5 +1,6 @@
-// Encoding of the narrow formats: codes equal codec/tile.h bit for bit. Rows become bytes, four tokens or
-// channels of 16 lanes become the 16 words of a plane, and planes are packed into the lines of a unit.
+// Encoding of the narrow formats: codes equal codec/tile.h bit for bit. Rows become bytes, four
+// tokens or channels of 16 lanes become the 16 words of a plane, and planes are packed into the
+// lines of a unit.
 #include "kernels/avx2/kernels.h"
 #include "kernels/avx2/narrow_levels.h"
 
@@ -19,8 +20,7 @@ int CodeRow(const float* row, int n, float inverse, uint8_t* bytes) {
     __m256 p = _mm256_mul_ps(_mm256_loadu_ps(row + c), factor);
     p = _mm256_and_ps(p, _mm256_cmp_ps(p, p, _CMP_ORD_Q));
     const __m256i index = NarrowLevels<kDtype>::Index(Abs(p));
-    const __m256i negative =
-        _mm256_castps_si256(_mm256_cmp_ps(p, _mm256_setzero_ps(), _CMP_LT_OQ));
+    const __m256i negative = _mm256_castps_si256(_mm256_cmp_ps(p, _mm256_setzero_ps(), _CMP_LT_OQ));
     // half + index, or half - 1 - index = half + ~index
     const __m256i code =
         _mm256_add_epi32(_mm256_set1_epi32(kHalf), _mm256_xor_si256(index, negative));
@@ -53,9 +53,7 @@ void PackUnit(const PlaneWords* planes, uint8_t* unit) {
   __builtin_memcpy(unit, lines, sizeof(lines));
 }
 
-float InverseOf(const EncodeArgs& args, int token) {
-  return Inverse(FromF16(args.scales[token]));
-}
+float InverseOf(const EncodeArgs& args, int token) { return Inverse(FromF16(args.scales[token])); }
 
 template <KvCacheDtype kDtype>
 int64_t EncodeKey(const EncodeArgs& args) {

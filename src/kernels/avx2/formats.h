@@ -28,8 +28,8 @@ struct LaneFloats {
 struct IntegerFormat {
   static constexpr bool kInteger = true;
   static constexpr float kProductScale = 1.0f;  // of what the accumulators hold, a power of two
-  static constexpr int kLines = 1;      // that a step of the loop takes
-  static constexpr int kUnitLines = 1;  // side by side that count as one
+  static constexpr int kLines = 1;              // that a step of the loop takes
+  static constexpr int kUnitLines = 1;          // side by side that count as one
   static constexpr int kAccs = 2;
   static constexpr int kRowsInOnePass = 4;
   using Factor = int16_t;

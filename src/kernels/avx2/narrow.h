@@ -1,11 +1,12 @@
-// Narrow formats (codec/narrow.h) for the loop of formats.h: a step is a unit of lines. Planes are taken
-// out by shift and mask, codes become bytes by a byte shuffle or as they are, and vpmaddubsw multiplies 32
-// bytes of codes with bytes of q or p.
+// Narrow formats (codec/narrow.h) for the loop of formats.h: a step is a unit of lines. Planes are
+// taken out by shift and mask, codes become bytes by a byte shuffle or as they are, and vpmaddubsw
+// multiplies 32 bytes of codes with bytes of q or p.
 //
 //   level = kMult * byte - kBias
 //   int2, int3, int4   K: byte = level + 32 (1..63), V: byte = level
 //   int5               byte = code (0..31), level = 2 * code - 31
-//   int6               K: byte = code (0..63), level = 2 * code - 63; V: byte = code - 32, level = 2 * byte + 1
+//   int6               K: byte = code (0..63), level = 2 * code - 63; V: byte = code - 32, level =
+//   2 * byte + 1
 //
 // 16-bit sums of two vpmaddubsw hold everywhere: 4 * 63 * 127 and 4 * 32 * 255 are below 2^15.
 #ifndef TURBOQUANT_KERNELS_AVX2_NARROW_H_
@@ -57,7 +58,7 @@ struct NarrowLines : IntegerFormat {
   TQ_ALWAYS_INLINE static __m256i Plane(const uint8_t* unit, int half) {
     constexpr int kPerLine = 8 / kFormat.low_bits;
     const __m256i low = LoadBytes(unit + kPlane / kPerLine * kLineBytes + 32 * half);
-    __m256i code = Part<kFormat.low_bits * (kPlane % kPerLine), kFormat.low_bits, 0>(low);
+    __m256i code = Part<kFormat.low_bits*(kPlane % kPerLine), kFormat.low_bits, 0>(low);
     if constexpr (kFormat.high_bits > 0) {
       const __m256i high = LoadBytes(unit + kFormat.num_low * kLineBytes + 32 * half);
       code = _mm256_or_si256(

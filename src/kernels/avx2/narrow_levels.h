@@ -1,5 +1,5 @@
-// From scaled values to levels of the narrow formats, eight at a time: what fitting scales and encoding
-// share.
+// From scaled values to levels of the narrow formats, eight at a time: what fitting scales and
+// encoding share.
 #ifndef TURBOQUANT_KERNELS_AVX2_NARROW_LEVELS_H_
 #define TURBOQUANT_KERNELS_AVX2_NARROW_LEVELS_H_
 

@@ -69,12 +69,11 @@ void PrepareNarrow(const PrepareQArgs& args) {
     __m256i sum = _mm256_setzero_si256();
     for (int c = 0; c < args.head_dim; c += 8) {
       const __m256i codes =
-          scale > 0
-              ? _mm256_cvtps_epi32(_mm256_div_ps(Folded(args, q, c), _mm256_set1_ps(scale)))
-              : _mm256_setzero_si256();
+          scale > 0 ? _mm256_cvtps_epi32(_mm256_div_ps(Folded(args, q, c), _mm256_set1_ps(scale)))
+                    : _mm256_setzero_si256();
       sum = _mm256_add_epi32(sum, codes);
-      const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(codes),
-                                            _mm256_extracti128_si256(codes, 1));
+      const __m128i words =
+          _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
       _mm_storel_epi64(reinterpret_cast<__m128i*>(out.codes + c), _mm_packs_epi16(words, words));
     }
     *out.sum = HorizontalSum(sum);
