@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Independent evaluation of the int8 cache, rotated and not, in numpy: what `turboquant eval` must agree with.
+"""Independent evaluation of quantized caches in numpy: what `turboquant eval` must agree with.
 
-The rule (docs/design/attention.md, docs/formats/int8.md, docs/formats/rotation.md): values rotated, or as they are; then f16; blocks of 64 tokens as int8 codes under f16 scales per token
-and head; a query reads closed blocks before its own as codes, and its own block and the first 4 tokens of the sequence as f16; queries
-as 16-bit codes, probabilities as 8-bit codes per block. The reference is the same model with f32 K and V. Weights are dequantized to f32.
+The rule (docs/design/attention.md, docs/formats/): values rotated, or as they are; then f16; blocks of 64 tokens, K less its block's
+mean, as codes under scales per token and head; a query reads closed blocks before its own as codes, and its own block and the first 4
+tokens of the sequence as f16; queries as integer codes, probabilities as 8-bit codes per block. The reference is the same model with f32
+K and V. Weights are dequantized to f32.
 Shares no code with the engine: its own GGUF reader (the PyPI package gguf), tokenizer (bpe.py), forward pass and quantizer.
 Llama architecture with tied embeddings only.
 
@@ -95,19 +96,87 @@ def attend_f32(q, k, v):
     return out
 
 
-def int8_codes(x):
-    """f16 values [tokens][d] -> codes (f64, so that products are exact) and scales [tokens] (f32)."""
-    scale = (np.abs(x).max(-1) / F32(127)).astype(np.float16).astype(F32)
-    inverse = np.where(scale > 0, 1 / np.maximum(scale, F32(1e-30)), 0).astype(F32)
-    return np.clip(np.rint(x * inverse[:, None]), -127, 127).astype(np.float64), scale
+def inverse_of(scale):
+    return np.where(scale > 0, 1 / np.maximum(scale, F32(1e-30)), 0).astype(F32)
 
 
-def attend_int8(q, k, v):
+def int8_codes(x, scale):
+    return np.clip(np.rint(x * inverse_of(scale)[..., None]), -127, 127)
+
+
+def half_scales(x):
+    """f16 scales per token: [...][d] -> [...]"""
+    return (np.abs(x).max(-1) / F32(127)).astype(np.float16).astype(F32)
+
+
+def expand(code, bias):
+    return np.clip(64 * code + bias, 0, 0x7BFF).astype(np.uint16).view(np.float16).astype(F32)
+
+
+def byte_codes(ideal, round_up):
+    """Nearest codes and bias of the scales of blocks [blocks][tokens] (docs/formats/narrow.md)."""
+    bits = ideal.astype(np.float16).view(np.uint16).astype(int)
+    bias = 64 * ((bits.max(-1, keepdims=True) + 32) // 64 - 247)
+    return np.clip((np.maximum(bits - bias, 0) + (63 if round_up else 32)) // 64, 0, 255), bias
+
+
+def byte_int8(x):
+    scale = expand(*byte_codes((np.abs(x).max(-1) / F32(127)).astype(F32), True))
+    return int8_codes(x, scale), scale
+
+
+def half_int8(x):
+    scale = half_scales(x)
+    return int8_codes(x, scale), scale
+
+
+INT4 = np.array([2, 5, 8, 11, 15, 19, 24, 31], F32)
+
+
+def int4_levels(x, scale):
+    p = x * inverse_of(scale)[..., None]
+    return np.sign(np.where(p < 0, -1, 1)) * INT4[np.searchsorted((INT4[1:] + INT4[:-1]) / 2, np.abs(p))]
+
+
+def byte_int4(x):
+    code, bias = byte_codes((np.sqrt((x * x).mean(-1)) / F32(12)).astype(F32), False)
+    best, least = code, np.full(code.shape, np.inf)
+    for step in range(-7, 8):
+        scale = expand(np.clip(code + step, 0, 255), bias)
+        error = ((x - scale[..., None] * int4_levels(x, scale)) ** 2).sum(-1)
+        best, least = np.where(error < least, code + step, best), np.minimum(error, least)
+    scale = expand(np.clip(best, 0, 255), bias)
+    return int4_levels(x, scale), scale
+
+
+def block_means(x, largest):
+    """Stored means of blocks [blocks][tokens][d], one row per block."""
+    mean = x.mean(1, keepdims=True, dtype=F32)
+    scale = (np.abs(mean).max(-1, keepdims=True) / F32(largest)).astype(np.float16).astype(F32)
+    return scale * np.clip(np.rint(mean * inverse_of(scale)), -largest, largest)
+
+
+class Cache:
+    """What the closed blocks of one KV head hold."""
+
+    def __init__(self, k, v, quantize, mean_codes):
+        closed = len(k) // BLOCK * BLOCK
+        blocks = lambda x: x[:closed].reshape(-1, BLOCK, x.shape[-1])
+        flat = lambda x: x.reshape(closed, -1)
+        means = block_means(blocks(k), mean_codes) if mean_codes else np.zeros((closed // BLOCK, 1, k.shape[-1]), F32)
+        k_codes, k_scale = quantize(blocks(k) - means)
+        v_codes, v_scale = quantize(blocks(v))
+        self.means = np.repeat(means[:, 0], BLOCK, axis=0)
+        # f64, so that products of integers are exact
+        self.k, self.v = flat(k_codes.astype(np.float64)), flat(v_codes.astype(np.float64))
+        self.k_scale, self.v_scale = k_scale.reshape(closed), v_scale.reshape(closed)
+
+
+def attend_coded(q, k, v, quantize, mean_codes, query_codes):
     k, v = (x.astype(np.float16).astype(F32) for x in (k, v))
-    k_codes, k_scale = int8_codes(k)
-    v_codes, v_scale = int8_codes(v)
+    cache = Cache(k, v, quantize, mean_codes)
     q = q * F32(1 / np.sqrt(q.shape[-1]))
-    step = np.maximum(np.abs(q).max(-1, keepdims=True) / F32(32512), F32(1e-30))
+    step = np.maximum(np.abs(q).max(-1, keepdims=True) / F32(query_codes), F32(1e-30))
     q_codes = np.rint(q / step).astype(np.float64)
     out = np.empty_like(q)
     for start in range(0, len(k), BLOCK):
@@ -115,17 +184,18 @@ def attend_int8(q, k, v):
         own = causal_scores(q[:, start:end] @ k[start:end].T, start)
         sinks = min(SINKS, start)
         sink = q[:, start:end] @ k[:sinks].T
-        coded = (q_codes[:, start:end] @ k_codes[:start].T).astype(F32) * k_scale[:start] * step[:, start:end]
+        coded = (q_codes[:, start:end] @ cache.k[:start].T).astype(F32) * cache.k_scale[:start] * step[:, start:end]
+        coded = coded + q[:, start:end] @ cache.means[:start].T
         coded[..., :sinks] = -np.inf
         peak = np.concatenate([own, sink, coded], -1).max(-1, keepdims=True)
         own, sink, coded = (np.exp(part - peak) for part in (own, sink, coded))
         total = own.sum(-1) + sink.sum(-1) + coded.sum(-1)
         result = own @ v[start:end] + sink @ v[:sinks]
         if start > 0:
-            blocks = (coded * v_scale[:start]).reshape(*coded.shape[:2], -1, BLOCK)
+            blocks = (coded * cache.v_scale[:start]).reshape(*coded.shape[:2], -1, BLOCK)
             largest = np.maximum(blocks.max(-1, keepdims=True), F32(1e-30))
             p_codes = np.rint(blocks * (F32(255) / largest)) * (largest / F32(255))
-            result = result + (p_codes.reshape(coded.shape) @ v_codes[:start]).astype(F32)
+            result = result + (p_codes.reshape(coded.shape) @ cache.v[:start]).astype(F32)
         out[:, start:end] = result / total[..., None]
     return out
 
@@ -143,13 +213,16 @@ def rotation(dim):
     return (np.array(signs)[:, None] * np.kron(np.eye(dim // n), hadamard)).astype(F32)
 
 
-def attend_int8_rotated(q, k, v):
-    turn = rotation(q.shape[-1])
-    return attend_int8(q @ turn, k @ turn, v @ turn) @ turn.T
+def rotated(*args):
+    def attend(q, k, v):
+        turn = rotation(q.shape[-1])
+        return attend_coded(q @ turn, k @ turn, v @ turn, *args) @ turn.T
+    return attend
 
 
-# As `turboquant eval --kv-cache-dtype` calls them.
-CANDIDATES = {"int8": attend_int8_rotated, "int8+none": attend_int8}
+# As `turboquant eval --kv-cache-dtype` calls them: quantizer, largest code of K's mean (0: none), largest code of a query.
+CANDIDATES = {"int8": rotated(byte_int8, 127, 32512), "int4": rotated(byte_int4, 7, 127),
+              "int8@per_token_head+none": lambda q, k, v: attend_coded(q, k, v, half_int8, 0, 32512)}
 
 
 def log_softmax(logits):
