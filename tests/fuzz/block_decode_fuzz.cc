@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "codec/scale_fit.h"
 #include "codec/tile.h"
 #include "tests/fuzz/byte_source.h"
 
@@ -16,7 +17,7 @@ namespace {
 KvSideSpec TakeSide(ByteSource& in) {
   KvSideSpec side;
   side.dtype = in.Pick(kAllKvCacheDtypes);
-  side.granularity = static_cast<ScaleGranularity>(in.Byte() % 6);
+  side.granularity = static_cast<ScaleGranularity>(in.Byte() % 7);
   side.group_size = side.granularity == ScaleGranularity::kPerGroup ? 32 << (in.Byte() % 3) : 0;
   return side;
 }
@@ -82,6 +83,12 @@ void EncodeAnyFloats(const KvSideSpec& spec, const TileShape& shape, ByteSource&
   Tile tile(spec, shape, in);
   std::vector<float> x(static_cast<size_t>(shape.num_tokens) * static_cast<size_t>(shape.head_dim));
   in.Fill(x);
+  if (spec.HasByteScales()) {
+    std::vector<uint8_t> codes(tile.scales.size());
+    int16_t bias = 0;
+    FitScales({spec.dtype, x.data(), shape.num_tokens, shape.head_dim, codes.data(), &bias,
+               tile.scales.data()});
+  }
   int64_t end_codes = 0;
   EncodeTile({.shape = shape,
               .spec = spec,
