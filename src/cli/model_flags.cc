@@ -153,6 +153,7 @@ Result<std::unique_ptr<Engine>> LoadEngine(const ModelFlags& flags, int max_num_
   TQ_ASSIGN_OR_RETURN(auto model, Model::Load({.path = flags.ModelPath()}));
   TQ_ASSIGN_OR_RETURN(auto engine, Engine::Create(std::move(model), std::move(options)));
   for (const std::string& line : engine->Describe()) spdlog::info("{}", line);
+  for (const std::string& line : engine->Warnings()) spdlog::warn("{}", line);
   return engine;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -322,6 +323,28 @@ std::vector<std::string> Engine::Describe() const {
   const std::vector<std::string> table = LedgerTable(impl_->ledger);
   lines.insert(lines.end(), table.begin(), table.end());
   return lines;
+}
+
+// K's own scale of a token must cover its bias: where that is many times the rest, codes without
+// the block's mean have few levels left for the rest.
+std::vector<std::string> Engine::Warnings() const {
+  constexpr float kLargeBias = 10;  // rms over a head; keys themselves have 1 to 3
+  const std::vector<float> norms = impl_->model->KeyBiasNorms();
+  std::vector<size_t> layers;
+  float largest = 0;
+  for (size_t i = 0; i < norms.size(); ++i) {
+    const KvCacheSpec& spec = impl_->plan.config.layers[i];
+    if (CodeBits(spec.k.dtype) > 8 || spec.k.HasMean()) continue;
+    if (norms[i] < kLargeBias * std::sqrt(static_cast<float>(spec.head_dim))) continue;
+    layers.push_back(i);
+    largest = std::max(largest, norms[i]);
+  }
+  if (layers.empty()) return {};
+  return {fmt::format(
+      "layers {}: the bias of K has a norm of up to {:.0f} per head, which codes of these "
+      "layers' keys cannot cope with; int8, int6, int5 and int4 take the block's mean off "
+      "by default (--kv-transform centered)",
+      fmt::join(layers, ", "), largest)};
 }
 
 }  // namespace turboquant

@@ -78,6 +78,8 @@ class Engine {
   // For the log at start: model, ISA and kernels, formats, bits per value, bytes per token, pool,
   // tokens it holds, and the table of the ledger.
   std::vector<std::string> Describe() const;
+  // What a user should know before relying on the cache: formats that cannot cope with this model.
+  std::vector<std::string> Warnings() const;
 
  private:
   struct Impl;

@@ -1,6 +1,10 @@
 #include "model/model.h"
 
+#include <ggml.h>
+
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -36,6 +40,27 @@ Result<std::shared_ptr<const Model>> Model::Load(const ModelOptions& options) {
 
 const ModelConfig& Model::config() const { return impl_->config; }
 const Tokenizer& Model::tokenizer() const { return *impl_->tokenizer; }
+std::vector<float> Model::KeyBiasNorms() const {
+  const auto head_dim = static_cast<size_t>(config().head_dim);
+  std::vector<float> norms;
+  for (int layer = 0; layer < config().num_layers; ++layer) {
+    const ggml_tensor* bias = impl_->weights->Find(fmt::format("blk.{}.attn_k.bias", layer));
+    float& largest = norms.emplace_back(0.0f);
+    if (bias == nullptr) continue;
+    std::vector<float> values(static_cast<size_t>(bias->ne[0]));
+    if (bias->type == GGML_TYPE_F32) {
+      std::memcpy(values.data(), bias->data, values.size() * sizeof(float));
+    } else {
+      ggml_get_type_traits(bias->type)->to_float(bias->data, values.data(), bias->ne[0]);
+    }
+    for (size_t head = 0; head + head_dim <= values.size(); head += head_dim) {
+      float squares = 0;
+      for (size_t c = head; c < head + head_dim; ++c) squares += values[c] * values[c];
+      largest = std::max(largest, std::sqrt(squares));
+    }
+  }
+  return norms;
+}
 size_t Model::weight_bytes() const { return impl_->weights->bytes().total(); }
 
 std::vector<LayerAttentionParams> AttentionParamsOf(const ModelConfig& config) {

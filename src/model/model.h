@@ -55,6 +55,8 @@ class Model {
   const Tokenizer& tokenizer() const;
   size_t weight_bytes() const;  // held in memory, mapped pages included
   std::vector<LayerAttentionParams> AttentionParams() const { return AttentionParamsOf(config()); }
+  // Per layer the largest norm that the bias of K has over a KV head; 0 where there is none.
+  std::vector<float> KeyBiasNorms() const;
 
   struct Impl;
   const Impl& impl() const { return *impl_; }

@@ -42,7 +42,7 @@ struct NarrowLines : IntegerFormat {
   static constexpr bool kZeroPoint = false;
   static constexpr int kMult = kTable ? 1 : 2;
   static constexpr int kBias = kTable ? (kKey ? 32 : 0) : kFormat.bits == 5 ? 31 : kKey ? 63 : -1;
-  static constexpr LevelBytes<kDtype, kKey> kLevels;
+  static constexpr LevelBytes<kDtype, kKey> kLevels = {};
 
   // Bits of one part of plane `plane`, moved to bit `to` of every byte.
   template <int kFrom, int kBits, int kTo>
