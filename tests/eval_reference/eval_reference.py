@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Independent evaluation of quantized caches in numpy: what `turboquant eval` must agree with.
 
-The rule (docs/design/attention.md, docs/formats/): values rotated, or as they are; then f16; blocks of 64 tokens, K less its block's
+The rule (docs/design/attention.md, docs/formats/): values rotated, then f16; blocks of 64 tokens, K less its block's
 mean, as codes under scales per token and head; a query reads closed blocks before its own as codes, and its own block and the first 4
 tokens of the sequence as f16; queries as integer codes, probabilities as 8-bit codes per block. The reference is the same model with f32
 K and V. Weights are dequantized to f32.
@@ -104,11 +104,6 @@ def int8_codes(x, scale):
     return np.clip(np.rint(x * inverse_of(scale)[..., None]), -127, 127)
 
 
-def half_scales(x):
-    """f16 scales per token: [...][d] -> [...]"""
-    return (np.abs(x).max(-1) / F32(127)).astype(np.float16).astype(F32)
-
-
 def expand(code, bias):
     return np.clip(64 * code + bias, 0, 0x7BFF).astype(np.uint16).view(np.float16).astype(F32)
 
@@ -122,11 +117,6 @@ def byte_codes(ideal, round_up):
 
 def byte_int8(x):
     scale = expand(*byte_codes((np.abs(x).max(-1) / F32(127)).astype(F32), True))
-    return int8_codes(x, scale), scale
-
-
-def half_int8(x):
-    scale = half_scales(x)
     return int8_codes(x, scale), scale
 
 
@@ -163,7 +153,7 @@ class Cache:
         closed = len(k) // BLOCK * BLOCK
         blocks = lambda x: x[:closed].reshape(-1, BLOCK, x.shape[-1])
         flat = lambda x: x.reshape(closed, -1)
-        means = block_means(blocks(k), mean_codes) if mean_codes else np.zeros((closed // BLOCK, 1, k.shape[-1]), F32)
+        means = block_means(blocks(k), mean_codes)
         k_codes, k_scale = quantize(blocks(k) - means)
         v_codes, v_scale = quantize(blocks(v))
         self.means = np.repeat(means[:, 0], BLOCK, axis=0)
@@ -220,9 +210,8 @@ def rotated(*args):
     return attend
 
 
-# As `turboquant eval --kv-cache-dtype` calls them: quantizer, largest code of K's mean (0: none), largest code of a query.
-CANDIDATES = {"int8": rotated(byte_int8, 127, 32512), "int4": rotated(byte_int4, 7, 127),
-              "int8@per_token_head+none": lambda q, k, v: attend_coded(q, k, v, half_int8, 0, 32512)}
+# As `turboquant eval --kv-cache-dtype` calls them: quantizer, largest code of K's mean, largest code of a query.
+CANDIDATES = {"int8": rotated(byte_int8, 127, 32512), "int4": rotated(byte_int4, 7, 127)}
 
 
 def log_softmax(logits):
