@@ -48,10 +48,12 @@ CalibratedSide MakeSide(const KvStatistics& statistics, int layer, KvSide side,
   CalibratedSide made;
   for (int i = 0; i < statistics.num_kv_heads(layer); ++i) {
     const HeadStatistics& head = statistics.Head(layer, i, side);
-    made.ranges.push_back(OneIfZero(ClipRange(rule, head.magnitudes, head.max)));
-    made.rotated_ranges.push_back(
-        OneIfZero(ClipRange(rule, head.rotated_magnitudes, head.rotated_max)));
-    for (const float max : head.channel_max) made.channel_ranges.push_back(OneIfZero(max));
+    const auto range = [&](const auto& magnitudes, float max) {
+      return static_cast<double>(OneIfZero(ClipRange(rule, magnitudes, max)));
+    };
+    made.ranges.push_back(range(head.magnitudes, head.max));
+    made.rotated_ranges.push_back(range(head.rotated_magnitudes, head.rotated_max));
+    for (const float max : head.channel_max) made.channel_ranges.push_back(static_cast<double>(OneIfZero(max)));
   }
   return made;
 }
@@ -357,7 +359,7 @@ KvStaticScales StaticScales(const CalibratedLayer& layer, const KvCacheSpec& spe
     CHECK(IsStatic(side.granularity) == !ranges.empty());
     std::vector<float> scales;
     for (const double range : ranges) {
-      scales.push_back(static_cast<float>(range / LargestCode(side.dtype)));
+      scales.push_back(static_cast<float>(range / static_cast<double>(LargestCode(side.dtype))));
     }
     return scales;
   };

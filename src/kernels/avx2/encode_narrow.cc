@@ -123,18 +123,12 @@ void Encode(const EncodeArgs& args) {
 }  // namespace
 
 void EncodeNarrow(const EncodeArgs& args) {
-  switch (args.spec.dtype) {
-    case KvCacheDtype::kInt5:
-      return Encode<KvCacheDtype::kInt5>(args);
-    case KvCacheDtype::kInt4:
-      return Encode<KvCacheDtype::kInt4>(args);
-    case KvCacheDtype::kInt3:
-      return Encode<KvCacheDtype::kInt3>(args);
-    case KvCacheDtype::kInt2:
-      return Encode<KvCacheDtype::kInt2>(args);
-    default:
-      return Encode<KvCacheDtype::kInt6>(args);
-  }
+  const KvCacheDtype dtype = args.spec.dtype;
+  if (dtype == KvCacheDtype::kInt6) return Encode<KvCacheDtype::kInt6>(args);
+  if (dtype == KvCacheDtype::kInt5) return Encode<KvCacheDtype::kInt5>(args);
+  if (dtype == KvCacheDtype::kInt4) return Encode<KvCacheDtype::kInt4>(args);
+  if (dtype == KvCacheDtype::kInt3) return Encode<KvCacheDtype::kInt3>(args);
+  Encode<KvCacheDtype::kInt2>(args);
 }
 
 }  // namespace turboquant::avx2
