@@ -53,7 +53,8 @@ CalibratedSide MakeSide(const KvStatistics& statistics, int layer, KvSide side,
     };
     made.ranges.push_back(range(head.magnitudes, head.max));
     made.rotated_ranges.push_back(range(head.rotated_magnitudes, head.rotated_max));
-    for (const float max : head.channel_max) made.channel_ranges.push_back(static_cast<double>(OneIfZero(max)));
+    for (const float max : head.channel_max)
+      made.channel_ranges.push_back(static_cast<double>(OneIfZero(max)));
   }
   return made;
 }

@@ -213,11 +213,9 @@ Status ValidateScalesOfSide(const KvCacheSpec& spec, KvSide side, std::span<cons
 
 // Narrow codes are packed in units along channels of K and tokens of V.
 Status ValidateUnits(KvCacheDtype dtype, std::string_view what, std::string_view of, int length) {
-  if (!IsNarrow(dtype)) return {};
-  const int unit = NarrowFormatOf(dtype).CodesPerLane();
-  if (length % unit == 0) return {};
+  if (HasWholeUnits(dtype, length)) return {};
   return Fail(ErrorCode::kUnsupported, "{} wants {} of a multiple of {} {}, not {}",
-              turboquant::Name(dtype), what, unit, of, length);
+              turboquant::Name(dtype), what, NarrowFormatOf(dtype).CodesPerLane(), of, length);
 }
 
 }  // namespace

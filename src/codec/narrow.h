@@ -10,8 +10,9 @@
 //
 // int2 to int4 have the levels with the least squared error of Gaussian vectors of 64 and 128
 // values under the best scale of each (Lloyd's iteration with the scale search of scale_fit.h
-// inside), rounded to integers of at most 31, so that two products of 8 bits fit into 16. int5 and
-// int6 have equally spaced levels, which the same search finds within 5 % and 1 % of the best.
+// inside), rounded to integers of at most 31, so that two products of 8 bits fit into 16. At 5 bits
+// levels rounded like that gain 4 % over equally spaced ones, at 6 bits nothing: int5 and int6 are
+// equally spaced.
 //
 // Layout. A line has 16 lanes of 4 bytes as always; a *plane* is what one such lane holds of 8-bit
 // codes: 4 codes along the axis that the product sums over. Codes are cut in two parts and planes
@@ -85,6 +86,11 @@ constexpr NarrowFormat NarrowFormatOf(KvCacheDtype dtype) {
   if (dtype == KvCacheDtype::kInt4) return make(4, {2, 5, 8, 11, 15, 19, 24, 31}, 12.0f);
   if (dtype == KvCacheDtype::kInt5) return make(5, odd(16), 11.6f);
   return make(6, odd(32), 23.4f);
+}
+
+// Narrow codes come in whole units: of channels of K, of tokens of V. True for other formats.
+constexpr bool HasWholeUnits(KvCacheDtype dtype, int length) {
+  return !IsNarrow(dtype) || length % NarrowFormatOf(dtype).CodesPerLane() == 0;
 }
 
 // Code of one value under 1 / scale.

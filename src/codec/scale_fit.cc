@@ -75,6 +75,7 @@ int SearchCode(KvCacheDtype dtype, std::span<const float> row, int16_t bias, int
 
 void FitScales(const FitScalesArgs& args) {
   CHECK(args.dtype == KvCacheDtype::kInt8 || IsNarrow(args.dtype));
+  CHECK_LE(args.num_tokens, kMaxBlockTokens);
   const auto head_dim = static_cast<size_t>(args.head_dim);
   const auto row = [&](int token) {
     return std::span(args.x + static_cast<size_t>(token) * head_dim, head_dim);

@@ -32,12 +32,12 @@ inline constexpr int kScaleSearchSteps = 7;    // to either side
 inline constexpr int kMaxHalfBits = 0x7BFF;
 
 struct FitScalesArgs {
-  KvCacheDtype dtype;  // int8 or narrow
-  const float* x;      // [num_tokens][head_dim]
-  int num_tokens, head_dim;
-  uint8_t* codes;    // out: [num_tokens]
-  int16_t* bias;     // out
-  uint16_t* scales;  // out: f16 [num_tokens], as ExpandScales makes them
+  KvCacheDtype dtype;        // int8 or narrow
+  const float* x;            // [num_tokens][head_dim]
+  int num_tokens, head_dim;  // at most kMaxBlockTokens; a multiple of 16
+  uint8_t* codes;            // out: [num_tokens]
+  int16_t* bias;             // out
+  uint16_t* scales;          // out: f16 [num_tokens], as ExpandScales makes them
 };
 // The specification; kernels give the same bits.
 void FitScales(const FitScalesArgs& args);

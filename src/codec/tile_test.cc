@@ -118,11 +118,8 @@ std::vector<float> RandomValues(const TileShape& shape, uint32_t seed) {
   return x;
 }
 
-// Narrow codes are packed in units along channels of K and tokens of V.
 bool HasWholeUnits(KvCacheDtype dtype, const TileShape& shape) {
-  if (!IsNarrow(dtype)) return true;
-  const int length = shape.side == KvSide::kKey ? shape.head_dim : shape.num_tokens;
-  return length % NarrowFormatOf(dtype).CodesPerLane() == 0;
+  return HasWholeUnits(dtype, shape.side == KvSide::kKey ? shape.head_dim : shape.num_tokens);
 }
 
 // Every code has its own bits and together they fill the lines: the layout is a bijection.

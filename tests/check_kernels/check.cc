@@ -96,9 +96,8 @@ std::string TileCase::ToString() const {
 }
 
 bool HasWholeUnits(KvCacheDtype dtype, const TileShape& shape) {
-  if (!IsNarrow(dtype)) return true;
-  const int length = shape.side == KvSide::kKey ? shape.head_dim : shape.num_tokens;
-  return length % NarrowFormatOf(dtype).CodesPerLane() == 0;
+  return turboquant::HasWholeUnits(dtype,
+                                   shape.side == KvSide::kKey ? shape.head_dim : shape.num_tokens);
 }
 
 void ForTileCases(KvCacheDtype dtype, KvSide side,

@@ -15,7 +15,7 @@ constexpr std::array kHeadDims = {16, 64, 80, 96, 128, 256, 512};
 constexpr std::array kTokens = {16, 32, 64, 256};
 constexpr std::array kDtypes = {KvCacheDtype::kInt8, KvCacheDtype::kInt6, KvCacheDtype::kInt5,
                                 KvCacheDtype::kInt4, KvCacheDtype::kInt3, KvCacheDtype::kInt2};
-constexpr size_t kMaxTokens = 256;
+constexpr size_t kMaxTokens = kMaxBlockTokens;
 
 struct Fitted {
   std::vector<uint8_t> codes;

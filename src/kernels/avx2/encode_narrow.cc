@@ -53,7 +53,18 @@ void PackUnit(const PlaneWords* planes, uint8_t* unit) {
   __builtin_memcpy(unit, lines, sizeof(lines));
 }
 
-float InverseOf(const EncodeArgs& args, int token) { return Inverse(FromF16(args.scales[token])); }
+// Codes of kRows tokens from `first` on; returns the number of outermost ones.
+template <KvCacheDtype kDtype, int kRows>
+int64_t CodeRows(const EncodeArgs& args, int first, uint8_t (&bytes)[kRows][kMaxHeadDim]) {
+  const int head_dim = args.shape.head_dim;
+  int64_t ends = 0;
+  for (int t = 0; t < kRows; ++t) {
+    const float* row = args.x + Size(first + t) * Size(head_dim);
+    const float inverse = Inverse(FromF16(args.scales[first + t]));
+    ends += CodeRow<kDtype>(row, head_dim, inverse, bytes[t]);
+  }
+  return ends;
+}
 
 template <KvCacheDtype kDtype>
 int64_t EncodeKey(const EncodeArgs& args) {
@@ -65,10 +76,7 @@ int64_t EncodeKey(const EncodeArgs& args) {
   uint8_t* unit = args.lines;
   int64_t ends = 0;
   for (int first = 0; first < args.shape.num_tokens; first += kLanes) {
-    for (int t = 0; t < kLanes; ++t) {
-      const float* row = args.x + Size(first + t) * Size(head_dim);
-      ends += CodeRow<kDtype>(row, head_dim, InverseOf(args, first + t), bytes[t]);
-    }
+    ends += CodeRows<kDtype>(args, first, bytes);
     for (int channel = 0; channel < head_dim; channel += kChannels) {
       for (int p = 0; p < kFormat.num_planes; ++p) {
         for (int t = 0; t < kLanes; ++t) {
@@ -92,10 +100,7 @@ int64_t EncodeValue(const EncodeArgs& args) {
   uint8_t* unit = args.lines;
   int64_t ends = 0;
   for (int first = 0; first < args.shape.num_tokens; first += kTokens) {
-    for (int t = 0; t < kTokens; ++t) {
-      const float* row = args.x + Size(first + t) * Size(head_dim);
-      ends += CodeRow<kDtype>(row, head_dim, InverseOf(args, first + t), bytes[t]);
-    }
+    ends += CodeRows<kDtype>(args, first, bytes);
     for (int channel = 0; channel < head_dim; channel += kLanes) {
       for (int p = 0; p < kFormat.num_planes; ++p) {
         const uint8_t(*four)[kMaxHeadDim] = bytes + 4 * p;
