@@ -38,6 +38,14 @@ const float* RotatedRow(const float* row, int head_dim, RotateFn rotate, float* 
   return out;
 }
 
+// The row as a recipe stores it, in `out`.
+const float* Rounded(const KvRecipe& recipe, KvSide side, const float* row, int head_dim,
+                     float* out) {
+  std::copy_n(row, head_dim, out);
+  recipe.OnToken(side, out, head_dim);
+  return out;
+}
+
 void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const ExactTile& tile) {
   const LayerContext& layer = *args.layer;
   const int head_dim = layer.shape.head_dim;
@@ -54,6 +62,10 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
         RotatedRow(k + row * args.rows.k_stride, head_dim, layer.rotate_k, args.scratch);
     const float* v_row =
         RotatedRow(v + row * args.rows.v_stride, head_dim, layer.rotate_v, args.scratch + head_dim);
+    if (args.recipe != nullptr) {
+      k_row = Rounded(*args.recipe, KvSide::kKey, k_row, head_dim, args.scratch);
+      v_row = Rounded(*args.recipe, KvSide::kValue, v_row, head_dim, args.scratch + head_dim);
+    }
     WriteToken(tile, slots.begin + i, k_row, v_row, layer.to_half);
     if (first + slots.begin + i >= args.view.num_sink_tokens) continue;
     WriteToken(ExactTileOfHead(layer.sinks.spec, layer.sinks.layout, args.view.sinks, args.head),
@@ -112,6 +124,9 @@ void CloseBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
   const auto head = static_cast<size_t>(args.head);
   uint8_t* run = args.view.Block(static_cast<size_t>(block)) + head * layout.bytes_per_head;
   GatherKeys(tile, spec.block_size, args.scratch);
+  if (args.recipe != nullptr) {
+    args.recipe->OnClose(KvSide::kKey, block, args.scratch, spec.block_size, spec.head_dim);
+  }
   if (spec.k.HasMean()) {
     CenterKeys({.x = args.scratch,
                 .num_tokens = spec.block_size,
@@ -124,6 +139,9 @@ void CloseBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
       EncodeSide(args, KvSide::kKey, run,
                  {layout.k_lines, layout.k_scales, layout.k_zero_points, layout.k_scale_bias});
   GatherValues(tile, spec.block_size, args.scratch);
+  if (args.recipe != nullptr) {
+    args.recipe->OnClose(KvSide::kValue, block, args.scratch, spec.block_size, spec.head_dim);
+  }
   const int64_t v_ends =
       EncodeSide(args, KvSide::kValue, run,
                  {layout.v_lines, layout.v_scales, layout.v_zero_points, layout.v_scale_bias});

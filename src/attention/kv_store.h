@@ -29,6 +29,7 @@ struct KvStoreArgs {
   uint8_t* staging;      // tile of unit.block (all KV heads), or null: unit.block goes to the tail
   float* scratch;        // KvStoreScratchFloats
   KvObserver* observer;  // may be null
+  const KvRecipe* recipe;  // may be null
   SaturationCounts::Layer* saturation;
 };
 

@@ -100,6 +100,7 @@ struct PagedAttention::Impl {
          scratch_bytes = 0;
 
   KvObserver* observer = nullptr;
+  const KvRecipe* recipe = nullptr;
   SaturationCounts saturation;
   double attend_seconds = 0;
 };
@@ -245,6 +246,7 @@ void PagedAttention::StoreKv(int layer, const float* k, size_t k_stride, const f
                                                                      context.ExactBytesPerBlock(),
                  .scratch = reinterpret_cast<float*>(scratch),
                  .observer = impl_->observer,
+                 .recipe = impl_->recipe,
                  .saturation = &impl_->saturation.layers[index]});
   }
 }
@@ -285,6 +287,8 @@ void PagedAttention::Merge(int layer, float* out, size_t out_stride, int ith,
 }
 
 void PagedAttention::set_observer(KvObserver* observer) { impl_->observer = observer; }
+
+void PagedAttention::set_recipe(const KvRecipe* recipe) { impl_->recipe = recipe; }
 
 const SaturationCounts& PagedAttention::saturation() const { return impl_->saturation; }
 

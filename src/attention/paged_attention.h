@@ -57,6 +57,17 @@ class KvObserver {
                        int num_rows) = 0;
 };
 
+// Stands in for a codec where an evaluation compares one that is not ours (eval/recipes.h): changes
+// values that a cache of f32 is about to store. Called by the threads of a step, several at once.
+class KvRecipe {
+ public:
+  virtual ~KvRecipe() = default;
+  // A new token of one KV head, [head_dim].
+  virtual void OnToken(KvSide side, float* row, int head_dim) const = 0;
+  // Block `block` of a sequence when it closes: x [num_tokens][head_dim] of one KV head.
+  virtual void OnClose(KvSide side, int block, float* x, int num_tokens, int head_dim) const = 0;
+};
+
 // Share of codes at the ends of the range, counted at block close.
 struct SaturationCounts {
   struct Layer {
@@ -95,6 +106,7 @@ class PagedAttention {
   void Merge(int layer, float* out, size_t out_stride, int ith, int nth);
 
   void set_observer(KvObserver* observer);  // null = none; borrowed
+  void set_recipe(const KvRecipe* recipe);  // null = none; borrowed
   const SaturationCounts& saturation() const;
   // Wall time that thread 0 has spent in Attend and Merge since construction.
   double attend_seconds() const;

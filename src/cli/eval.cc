@@ -296,7 +296,8 @@ Verb AddEval(CLI::App* program) {
   verb->remove_option(verb->get_option("--max-model-len"));
   verb->add_option("--kv-cache-dtype", flags->formats,
                    "formats to measure, each may carry a granularity and a transform: "
-                   "int8,int4@per_group:32,int8+none")
+                   "int8,int4@per_group:32,int8+none; recipe:NAME rounds as another engine does, "
+                   "for comparison (recipe:? lists them)")
       ->delimiter(',')
       ->capture_default_str();
   verb->add_option("--text", flags->texts, "text files to score; windows are shared out evenly")

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "engine/model_runner.h"
 #include "eval/observation.h"
+#include "eval/recipes.h"
 #include "model/tokenizer.h"
 #include "planner/host.h"
 
@@ -21,6 +22,7 @@ constexpr int kNumBuckets = 4;
 struct Lane {
   std::unique_ptr<ModelRunner> runner;
   CachePlan plan;
+  Recipe recipe;  // rounding is null where the plan's own formats are measured
   SequenceId sequence;
   std::vector<TokenDivergence> tokens;  // of the scored positions, window by window
   double bits_sum = 0;
@@ -37,6 +39,7 @@ struct Lane {
   // Bits held per value with num_tokens in the cache: closed blocks, and the whole of tail and
   // sinks.
   double EffectiveBits(int num_tokens) const {
+    if (recipe.at_once) return recipe.bits_per_value;
     const int closed = num_tokens / runner->cache().block_size();
     const double bytes = static_cast<double>(closed) * static_cast<double>(plan.block_bytes) +
                          static_cast<double>(plan.exact_bytes);
@@ -45,6 +48,10 @@ struct Lane {
     return 8 * bytes / values;
   }
 };
+
+bool IsRecipe(const EvaluationCandidate& candidate) {
+  return candidate.kv_cache_dtype.starts_with(kRecipePrefix);
+}
 
 // The cache of a candidate; static scales are filled in later.
 Result<CachePlan> PlanCandidate(const Model& model, const EvaluationCandidate& candidate,
@@ -78,6 +85,36 @@ Result<Lane> MakeLane(const std::shared_ptr<const Model>& model, CachePlan plan,
   return lane;
 }
 
+// A recipe rounds what a cache of f32 stores. The plan counts the bytes that it would take.
+Result<Lane> MakeRecipeLane(const std::shared_ptr<const Model>& model,
+                            const EvaluationCandidate& candidate,
+                            const EvaluationOptions& options) {
+  TQ_ASSIGN_OR_RETURN(Recipe recipe,
+                      MakeRecipe(candidate.kv_cache_dtype, model->config().head_dim,
+                                 options.cache.block_size, options.cache.num_sink_tokens));
+  TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanReference(*model, options));
+  TQ_ASSIGN_OR_RETURN(const CachePlan coded, PlanCandidate(*model, {"int8", ""}, options));
+  TQ_ASSIGN_OR_RETURN(Lane lane, MakeLane(model, std::move(plan), options));
+  lane.plan.formats = recipe.name;
+  lane.plan.bits_per_value = recipe.bits_per_value;
+  lane.plan.block_bytes =
+      static_cast<uint64_t>(recipe.bits_per_value / 16 *
+                            static_cast<double>(coded.f16_bytes_per_token *
+                                                static_cast<uint64_t>(options.cache.block_size)));
+  lane.plan.exact_bytes = coded.exact_bytes;
+  lane.recipe = std::move(recipe);
+  lane.runner->attention().set_recipe(lane.recipe.rounding.get());
+  return lane;
+}
+
+Result<Lane> MakeCandidateLane(const std::shared_ptr<const Model>& model,
+                               const EvaluationCandidate& candidate,
+                               const EvaluationOptions& options) {
+  if (IsRecipe(candidate)) return MakeRecipeLane(model, candidate, options);
+  TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCandidate(*model, candidate, options));
+  return MakeLane(model, std::move(plan), options);
+}
+
 bool Stopped(const EvaluationOptions& options) {
   return options.stop != nullptr && options.stop->load();
 }
@@ -91,6 +128,7 @@ bool NeedsStaticScales(const CachePlan& plan) {
 // Formats of single layers have no static scales.
 Result<bool> NeedsCalibration(const std::vector<EvaluationCandidate>& candidates) {
   for (const EvaluationCandidate& candidate : candidates) {
+    if (IsRecipe(candidate)) continue;
     TQ_ASSIGN_OR_RETURN(const KvSidePair sides,
                         ParseKvFormat(candidate.kv_cache_dtype, candidate.kv_scale_granularity,
                                       candidate.kv_transform, nullptr));
@@ -238,16 +276,11 @@ Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> mode
   TQ_RETURN_IF_ERROR(CheckOptions(options));
   EvaluationOptions calibrated = options;
   TQ_ASSIGN_OR_RETURN(calibrated.cache.calibration, Calibrate(model, calibration, options));
-  std::vector<CachePlan> plans;
-  for (const EvaluationCandidate& candidate : options.candidates) {
-    TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCandidate(*model, candidate, calibrated));
-    plans.push_back(std::move(plan));
-  }
   TQ_ASSIGN_OR_RETURN(CachePlan reference_plan, PlanReference(*model, options));
   TQ_ASSIGN_OR_RETURN(Lane reference, MakeLane(model, std::move(reference_plan), options));
   std::vector<Lane> lanes;
-  for (CachePlan& plan : plans) {
-    TQ_ASSIGN_OR_RETURN(Lane lane, MakeLane(model, std::move(plan), options));
+  for (const EvaluationCandidate& candidate : options.candidates) {
+    TQ_ASSIGN_OR_RETURN(Lane lane, MakeCandidateLane(model, candidate, calibrated));
     lanes.push_back(std::move(lane));
   }
   TQ_RETURN_IF_ERROR(RunWindows(windows, options, model->config().vocab_size, &reference, &lanes));

@@ -19,7 +19,7 @@
 namespace turboquant {
 
 struct EvaluationCandidate {
-  std::string kv_cache_dtype;        // as the flags
+  std::string kv_cache_dtype;        // as the flags, or a recipe (eval/recipes.h)
   std::string kv_scale_granularity;  // empty = the format's default
   std::string kv_transform = {};     // empty = the format's default
 };

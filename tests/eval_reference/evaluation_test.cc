@@ -206,5 +206,19 @@ TEST_F(EvaluationTest, WindowsAreSpreadOverTheText) {
   EXPECT_EQ(too_short.error().code, ErrorCode::kInvalidArgument);
 }
 
+// Our 8 and 4 bits against llama.cpp's rules: the same blocks, fewer bits, less lost.
+TEST_F(EvaluationTest, RecipesStandBesideFormats) {
+  const auto results =
+      Run({{"recipe:q8_0", ""}, {"int8", ""}, {"recipe:q4_0", ""}, {"recipe:q4_0_at_once", ""}});
+  ASSERT_EQ(results.size(), 4u);
+  EXPECT_EQ(results[0].kv_cache_dtype, "recipe:q8_0");
+  EXPECT_EQ(results[0].bits_per_value, 8.5);
+  EXPECT_GT(results[0].effective_bits, results[1].effective_bits);  // 8.25 bits and the same tail
+  EXPECT_EQ(results[3].effective_bits, 4.5);                        // no tail
+  EXPECT_GT(results[0].divergence.kl_mean, 0);
+  EXPECT_GT(results[2].divergence.kl_mean, 10 * results[0].divergence.kl_mean);
+  EXPECT_GT(results[3].divergence.kl_mean, results[2].divergence.kl_mean);
+}
+
 }  // namespace
 }  // namespace turboquant

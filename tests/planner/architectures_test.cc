@@ -108,8 +108,8 @@ TEST(PlannerModels, AWindowIsCappedByTheContext) {
   const Ledger llama = Make("gemma-3-27b", {.engine = kLlama, .context = 512});
   EXPECT_EQ(static_cast<double>(llama.cache.total()), token * 62 * 512);
   // Phi-4-mini's window is longer than its context, and so none.
-  for (const LayerShape& layer : Source("phi-4-mini").shape().layers)
-    EXPECT_EQ(layer.kind, LayerKind::kFull);
+  const LedgerSource phi = Source("phi-4-mini");
+  for (const LayerShape& layer : phi.shape().layers) EXPECT_EQ(layer.kind, LayerKind::kFull);
   EXPECT_EQ(Source("mistral-7b").shape().layers[0].window, 4096);
 }
 
