@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -101,10 +102,12 @@ class UnitWorker {
   const float* RotatedQueries(const float* rows, int num_rows, size_t unit_row) const;
   void PrepareQueries(const TileFormat& format);
   void PrepareQuery(const TileFormat& format, size_t row, int head, size_t unit_row);
-  void PrepareCodedQueries();
+  void PrepareClosedQueries(const TileFormat& format);
   void FillMask(const RunExtent& extent, int run_tokens, RunMask* mask) const;
   const RunMask& MaskOfBlock(int block);
   void WalkSplit(int split, const AttentionState& state);
+  void WalkBlocks(const TileFormat& format, int begin, int end, const AttentionState& state);
+  const uint8_t* ClosedBlockIn(const TileFormat& format, int block) const;
   void WalkExact(const AttentionState& state);
   void AttendHeads(const TileFormat& format, const uint8_t* block, const uint8_t* next_block,
                    const RunMask& mask, const AttentionState& state);
@@ -182,13 +185,15 @@ void UnitWorker::PrepareQuery(const TileFormat& format, size_t row, int head, si
 }
 
 // The splits of a tile often follow each other on one thread and want the same queries.
-void UnitWorker::PrepareCodedQueries() {
-  if (scratch_->prepared_tile == unit_.tile && scratch_->prepared_head == unit_.head_begin &&
+void UnitWorker::PrepareClosedQueries(const TileFormat& format) {
+  if (scratch_->prepared_format == &format && scratch_->prepared_tile == unit_.tile &&
+      scratch_->prepared_head == unit_.head_begin &&
       scratch_->prepared_member == unit_.first_member &&
       scratch_->prepared_members == unit_.num_members) {
     return;
   }
-  PrepareQueries(layer_.coded);
+  PrepareQueries(format);
+  scratch_->prepared_format = &format;
   scratch_->prepared_tile = unit_.tile;
   scratch_->prepared_head = unit_.head_begin;
   scratch_->prepared_member = unit_.first_member;
@@ -235,14 +240,32 @@ void UnitWorker::WalkSplit(int split, const AttentionState& state) {
   const int blocks_per_split = task_.plan->blocks_per_split();
   const int begin = std::max(tile_.first_block, (tile_.first_split + split) * blocks_per_split);
   const int end = std::min(tile_.own_block, (tile_.first_split + split + 1) * blocks_per_split);
-  // A unit that walks all splits reads on into the next one.
-  const int last = unit_.split == AttendUnit::kWholeTile ? tile_.own_block : end;
-  for (int block = begin; block < end; ++block) {
-    const uint8_t* next = block + 1 < last ? view_.Block(static_cast<size_t>(block) + 1) : nullptr;
-    AttendHeads(layer_.coded, view_.Block(static_cast<size_t>(block)), next, MaskOfBlock(block),
-                state);
-  }
+  const int first_recent = tile_.own_block - layer_.shape.recent_blocks;
+  const int recent = std::max(begin, std::min(end, first_recent));
+  if (begin < recent) WalkBlocks(layer_.coded, begin, recent, state);
+  if (recent < end) WalkBlocks(layer_.recent ? *layer_.recent : layer_.coded, recent, end, state);
   ApplyStaticValueScales(state);
+}
+
+const uint8_t* UnitWorker::ClosedBlockIn(const TileFormat& format, int block) const {
+  if (&format == &layer_.coded) return view_.Block(static_cast<size_t>(block));
+  const int closed = task_.store_plan->ClosedIndex(tile_.chunk, block);
+  return closed < 0 ? view_.RecentBlock(static_cast<size_t>(block))
+                    : task_.recent + static_cast<size_t>(closed) * format.BytesPerBlock();
+}
+
+// Blocks [begin, end) of a split in one of the formats that they have.
+void UnitWorker::WalkBlocks(const TileFormat& format, int begin, int end,
+                            const AttentionState& state) {
+  PrepareClosedQueries(format);
+  // A unit that walks all splits reads on into the next one.
+  const bool reads_on = unit_.split == AttendUnit::kWholeTile;
+  const int first_recent = tile_.own_block - layer_.shape.recent_blocks;
+  const int last = !reads_on ? end : &format == &layer_.coded ? first_recent : tile_.own_block;
+  for (int block = begin; block < end; ++block) {
+    const uint8_t* next = block + 1 < last ? ClosedBlockIn(format, block + 1) : nullptr;
+    AttendHeads(format, ClosedBlockIn(format, block), next, MaskOfBlock(block), state);
+  }
 }
 
 void UnitWorker::WalkExact(const AttentionState& state) {
@@ -256,7 +279,7 @@ void UnitWorker::WalkExact(const AttentionState& state) {
   const int staged = task_.store_plan->StagingTile(tile_.chunk, tile_.own_block);
   const uint8_t* own =
       staged < 0 ? view_.tail
-                 : task_.staging + static_cast<size_t>(staged) * layer_.ExactBytesPerBlock();
+                 : task_.staging + static_cast<size_t>(staged) * layer_.exact.BytesPerBlock();
   FillMask({.position = tile_.own_block * block_size(), .first = 0, .end = block_size()},
            block_size(), &mask_);
   AttendHeads(layer_.exact, own, nullptr, mask_, state);
@@ -458,11 +481,9 @@ void UnitWorker::Run() {
     return KeepPartial();
   }
   if (unit_.split != AttendUnit::kWholeTile) {
-    PrepareCodedQueries();
     WalkSplit(unit_.split, scratch_->merged);
     return KeepPartial();
   }
-  if (tile_.num_splits > 0) PrepareCodedQueries();
   for (int split = 0; split < tile_.num_splits; ++split) {
     WalkSplit(split, split == 0 ? scratch_->merged : scratch_->current);
     if (split > 0) Merge(scratch_->current, num_rows_, head_dim_, scratch_->merged);
@@ -479,6 +500,19 @@ void UnitWorker::Run() {
 
 void AttendOneUnit(const AttendTask& task, const AttendUnit& unit, AttendScratch* scratch) {
   UnitWorker(task, unit, scratch).Run();
+}
+
+void KeepRecentCopy(const AttendTask& task, int closed) {
+  const TileFormat& format = *task.layer->recent;
+  const std::span<const ClosedBlock> blocks = task.store_plan->closed_blocks();
+  const auto index = static_cast<size_t>(closed);
+  const ClosedBlock& block = blocks[index];
+  const size_t newer = index + static_cast<size_t>(task.layer->shape.recent_blocks);
+  if (newer < blocks.size() && blocks[newer].chunk == block.chunk) return;
+  const PagedKvView view =
+      task.manager->View(task.layer->index, task.chunks[static_cast<size_t>(block.chunk)].sequence);
+  std::memcpy(view.RecentBlock(static_cast<size_t>(block.block)),
+              task.recent + index * format.BytesPerBlock(), format.BytesPerBlock());
 }
 
 void MergeHead(const AttendTask& task, int tile_index, int head, AttendScratch* scratch) {

@@ -22,8 +22,9 @@ struct AttendScratch {
   float* rotated;          // [unit rows][head_dim], queries as the cache's keys are; where they are
   AttentionState merged;   // [unit rows]
   AttentionState current;  // [unit rows]
-  // Whose queries prepared_q holds, for closed blocks: tile (or first member and their number) and
-  // first head, or -1.
+  // Whose queries prepared_q holds, for closed blocks: format, tile (or first member and their
+  // number) and first head, or -1.
+  const TileFormat* prepared_format = nullptr;
   int prepared_tile = -1, prepared_head = -1, prepared_member = 0, prepared_members = 0;
 };
 
@@ -34,7 +35,8 @@ struct AttendTask {
   const StorePlan* store_plan;
   std::span<const SequenceChunk> chunks;
   const KvCacheManager* manager;
-  const uint8_t* staging;   // tiles of ExactBytesPerBlock
+  const uint8_t* staging;   // exact tiles, blocks of all KV heads
+  const uint8_t* recent;    // copies of the blocks that the step closes
   AttentionState partials;  // [plan->max_partial_rows()]
   const float* q;           // [rows][num_heads][head_dim], rows q_stride floats apart
   size_t q_stride;
@@ -44,6 +46,10 @@ struct AttendTask {
 
 void AttendOneUnit(const AttendTask& task, const AttendUnit& unit, AttendScratch* scratch);
 // Merges the states of one KV head of a split tile and writes its rows of `out`. Does not read q.
+// Takes over the copy of a block that this step closed into its sequence's own, unless newer blocks
+// of the step need the place. After all units have attended; `closed` as in
+// StorePlan::closed_blocks.
+void KeepRecentCopy(const AttendTask& task, int closed);
 void MergeHead(const AttendTask& task, int tile, int head, AttendScratch* scratch);
 
 }  // namespace turboquant

@@ -51,6 +51,24 @@ INSTANTIATE_TEST_SUITE_P(
                     OfFormat("int6/int3", ""), OfFormat("int5/int2", ""), OfFormat("int4_sym", ""),
                     OfFormat("int4_sym", "per_group:32"), OfFormat("int4_asym", "per_group:32")));
 
+INSTANTIATE_TEST_SUITE_P(RecentTokens, AttentionFormatInvarianceTest,
+                         testing::Values(Geometry{.format = "int4",
+                                                  .num_kv_heads = 2,
+                                                  .group = 3,
+                                                  .head_dim = 32,
+                                                  .num_recent_tokens = 128},
+                                         Geometry{.format = "int6/int3",
+                                                  .num_kv_heads = 1,
+                                                  .group = 2,
+                                                  .head_dim = 48,
+                                                  .num_recent_tokens = 32},
+                                         Geometry{.format = "int8/int4",
+                                                  .num_kv_heads = 1,
+                                                  .group = 40,
+                                                  .head_dim = 16,
+                                                  .num_recent_tokens = 1024,
+                                                  .sliding_window = 300}));
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, AttentionFormatInvarianceTest,
     testing::Values(
@@ -83,14 +101,19 @@ TEST(AttentionInvarianceTest, MixedLayers) {
 }
 
 TEST(AttentionInvarianceTest, ForkGivesTheBitsOfASequenceOfItsOwn) {
-  const std::vector<Geometry> layers = {{.num_kv_heads = 1, .group = 3, .head_dim = 32}};
+  const Geometry plain = {.num_kv_heads = 1, .group = 3, .head_dim = 32};
+  Geometry recent = plain;
+  recent.format = "int4";
+  recent.num_recent_tokens = 96;
   for (const Isa isa : AvailableIsas()) {
-    Harness harness(InvarianceOptions(layers, isa, 1, 2));
-    TestSequence parent = harness.Add(42);
-    harness.Feed(&parent, 530, 100);
-    TestSequence child = harness.Fork(parent, 42);
-    const Outputs expected = harness.Feed(&parent, 150, 64);
-    ExpectSameBits(expected, harness.Feed(&child, 150, 1));
+    for (const Geometry& geometry : {plain, recent}) {
+      Harness harness(InvarianceOptions({geometry}, isa, 1, 2));
+      TestSequence parent = harness.Add(42);
+      harness.Feed(&parent, 530, 100);
+      TestSequence child = harness.Fork(parent, 42);
+      const Outputs expected = harness.Feed(&parent, 150, 64);
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBits(expected, harness.Feed(&child, 150, 1)));
+    }
   }
 }
 
@@ -138,7 +161,8 @@ TEST(AttentionInvarianceTest, SharedPrefix) {
       {.format = "int4_asym", .num_kv_heads = 1, .group = 8, .head_dim = 16, .block_size = 64},
       {.format = "f16", .num_kv_heads = 1, .group = 1, .head_dim = 32, .block_size = 256},
       {.format = "fp8_e4m3", .num_kv_heads = 3, .group = 2, .head_dim = 16, .sliding_window = 700},
-      {.format = "int8", .num_kv_heads = 1, .group = 40, .head_dim = 16, .block_size = 64}};
+      {.format = "int8", .num_kv_heads = 1, .group = 40, .head_dim = 16, .block_size = 64},
+      {.format = "int4", .num_kv_heads = 1, .group = 2, .head_dim = 32, .num_recent_tokens = 256}};
   for (const Isa isa : AvailableIsas()) {
     for (const Geometry& geometry : geometries) {
       ExpectSharedPrefixChangesNothing(geometry, isa, isa == Isa::kScalar ? 2 : 1);

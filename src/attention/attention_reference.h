@@ -44,6 +44,16 @@ struct ReferenceSide {
   std::vector<float> means;  // the part of `coded` that is the block's mean
 };
 
+// What keys and values of closed blocks are read from: narrow codes, or copies of recent blocks.
+struct ReferenceFormat {
+  explicit ReferenceFormat(const KvCacheSpec& format_spec)
+      : spec(format_spec), layout(format_spec) {}
+  const KvSideSpec& Side(KvSide side) const { return side == KvSide::kKey ? spec.k : spec.v; }
+  KvCacheSpec spec;
+  KvBlockLayout layout;
+  ReferenceSide k, v;
+};
+
 class Reference {
  public:
   Reference(Harness& harness, const TestSequence& sequence, int layer)
@@ -52,10 +62,12 @@ class Reference {
         sequence_(sequence),
         layer_(layer),
         view_(harness.manager().View(layer, sequence.id)),
+        coded_(spec_),
+        recent_(RecentSpec(spec_).value_or(spec_)),
         bf16_k_(harness.kernels().of(spec_.k.dtype).qk_name.ends_with("/avx512bf16")),
         bf16_v_(harness.kernels().of(spec_.v.dtype).pv_name.ends_with("/avx512bf16")) {
-    Read(KvSide::kKey, &k_);
-    Read(KvSide::kValue, &v_);
+    Read(&coded_);
+    if (view_.recent_blocks > 0) Read(&recent_);
   }
 
   // Output and bound of one query head, [head_dim] each.
@@ -64,7 +76,8 @@ class Reference {
   };
   Row Attend(int position, int query_head) const;
 
-  // Byte-for-byte: the closed blocks are what the scalar codec makes of the exact values.
+  // Byte-for-byte: the closed blocks, and the copies of the newest ones, are what the scalar codec
+  // makes of the exact values.
   bool BlocksAreEncodedExactValues() const;
 
  private:
@@ -80,33 +93,44 @@ class Reference {
   bool IsExact(int key, int position) const {
     return key / spec_.block_size == position / spec_.block_size || key < view_.num_sink_tokens;
   }
+  // The format that a query at `position` reads a key of a closed block in.
+  const ReferenceFormat& FormatOf(int key, int position) const {
+    const int distance = position / spec_.block_size - key / spec_.block_size;
+    return view_.recent_blocks > 0 && distance <= view_.recent_blocks ? recent_ : coded_;
+  }
   size_t Index(int position, int head, int channel) const {
     return static_cast<size_t>((position * spec_.num_kv_heads + head) * spec_.head_dim + channel);
   }
-  const KvSideSpec& Side(KvSide side) const { return side == KvSide::kKey ? spec_.k : spec_.v; }
   const std::vector<float>& Static(KvSide side) const {
     return side == KvSide::kKey ? view_.static_scales->k : view_.static_scales->v;
   }
   float StaticScale(KvSide side, int head, int channel) const {
-    const HeadScales scales = ScalesOfHead(Side(side), Static(side), head, spec_.head_dim);
+    const HeadScales scales = ScalesOfHead(coded_.Side(side), Static(side), head, spec_.head_dim);
     return scales.channels == nullptr ? scales.head : scales.head * scales.channels[channel];
   }
   // Every head of a row, where the side is rotated.
   void RotateHeads(const KvSideSpec& side, std::vector<float>* row) const;
   void RotateBack(Row* row) const;
-  void Read(KvSide side, ReferenceSide* data) const;
-  void ReadBlock(KvSide side, int block, int head, ReferenceSide* data) const;
-  std::vector<float> ExactRows(KvSide side, int block, int head) const;
-  float MeanOf(const uint8_t* run, int channel) const;
-  void EncodeSide(KvSide side, std::vector<float> x, int head, uint8_t* run) const;
+  void Read(ReferenceFormat* format) const {
+    ReadSide(KvSide::kKey, *format, &format->k);
+    ReadSide(KvSide::kValue, *format, &format->v);
+  }
+  void ReadSide(KvSide side, const ReferenceFormat& format, ReferenceSide* data) const;
+  void ReadBlock(KvSide side, const ReferenceFormat& format, int block, int head,
+                 ReferenceSide* data) const;
+  std::vector<float> ExactRows(const ReferenceSide& data, int block, int head) const;
+  static float MeanOf(const ReferenceFormat& format, const uint8_t* run, int channel);
+  void EncodeSide(KvSide side, const ReferenceFormat& format, std::vector<float> x, int head,
+                  uint8_t* run) const;
+  bool IsEncoded(const ReferenceFormat& format, const uint8_t* block_bytes, int block) const;
 
   Geometry geometry_;
   KvCacheSpec spec_;
   TestSequence sequence_;
   int layer_;
   PagedKvView view_;
+  ReferenceFormat coded_, recent_;
   bool bf16_k_, bf16_v_;  // kernels that multiply in bf16
-  ReferenceSide k_, v_;
 };
 
 inline void Reference::RotateHeads(const KvSideSpec& side, std::vector<float>* row) const {
@@ -143,40 +167,47 @@ inline void Reference::RotateBack(Row* row) const {
   }
 }
 
-inline void Reference::Read(KvSide side, ReferenceSide* data) const {
+// Codes are made here of the exact values; BlocksAreEncodedExactValues says that the cache has the
+// same ones.
+inline void Reference::ReadSide(KvSide side, const ReferenceFormat& format,
+                                ReferenceSide* data) const {
   const Kind kind = side == KvSide::kKey ? Kind::kKey : Kind::kValue;
   const bool f32 = view_.tail_spec->k.dtype == KvCacheDtype::kF32;
   for (int position = 0; position < sequence_.num_tokens; ++position) {
     std::vector<float> row =
         TokenVector(kind, geometry_, sequence_.SeedAt(position), layer_, position);
-    RotateHeads(Side(side), &row);
+    RotateHeads(format.Side(side), &row);
     for (const float x : row) data->exact.push_back(f32 ? x : HalfToFloat(FloatToHalf(x)));
   }
   data->coded.assign(data->exact.size(), 0.0f);
   data->scales.assign(data->exact.size(), 1.0f);
   data->means.assign(data->exact.size(), 0.0f);
   for (int block = 0; block < sequence_.num_tokens / spec_.block_size; ++block) {
-    for (int head = 0; head < spec_.num_kv_heads; ++head) ReadBlock(side, block, head, data);
+    for (int head = 0; head < spec_.num_kv_heads; ++head) {
+      ReadBlock(side, format, block, head, data);
+    }
   }
 }
 
 // Stored mean of the keys of a run, one channel.
-inline float Reference::MeanOf(const uint8_t* run, int channel) const {
-  const KvBlockLayout& layout = *view_.layout;
-  const int code = MeanCode(run + layout.k_mean, MeanBits(spec_.k.dtype), channel);
-  return HalfToFloat(*reinterpret_cast<const uint16_t*>(run + layout.k_mean_scale)) *
+inline float Reference::MeanOf(const ReferenceFormat& format, const uint8_t* run, int channel) {
+  const int code = MeanCode(run + format.layout.k_mean, MeanBits(format.spec.k.dtype), channel);
+  return HalfToFloat(*reinterpret_cast<const uint16_t*>(run + format.layout.k_mean_scale)) *
          static_cast<float>(code);
 }
 
-inline void Reference::ReadBlock(KvSide side, int block, int head, ReferenceSide* data) const {
+inline void Reference::ReadBlock(KvSide side, const ReferenceFormat& format, int block, int head,
+                                 ReferenceSide* data) const {
   const bool key = side == KvSide::kKey;
-  const KvBlockLayout& layout = *view_.layout;
-  const uint8_t* run =
-      view_.Block(static_cast<size_t>(block)) + static_cast<size_t>(head) * layout.bytes_per_head;
+  const KvBlockLayout& layout = format.layout;
+  const KvSideSpec& side_spec = format.Side(side);
+  AlignedBuffer<uint8_t> encoded(layout.bytes_per_head);
+  uint8_t* run = encoded.data();
+  EncodeSide(side, format, ExactRows(*data, block, head), head, run);
   std::array<uint16_t, kMaxBlockTokens> expanded;
   const uint8_t* stored_scales = run + (key ? layout.k_scales : layout.v_scales);
   const auto* scales = reinterpret_cast<const uint16_t*>(stored_scales);
-  if (Side(side).HasByteScales()) {
+  if (side_spec.HasByteScales()) {
     const size_t bias = key ? layout.k_scale_bias : layout.v_scale_bias;
     ExpandScales({stored_scales, *reinterpret_cast<const int16_t*>(run + bias), spec_.block_size,
                   expanded.data()});
@@ -187,32 +218,32 @@ inline void Reference::ReadBlock(KvSide side, int block, int head, ReferenceSide
   const auto d = static_cast<size_t>(spec_.head_dim);
   std::vector<float> x(static_cast<size_t>(spec_.block_size) * d);
   DecodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
-              .spec = Side(side),
+              .spec = side_spec,
               .lines = run + (key ? layout.k_lines : layout.v_lines),
               .scales = scales,
               .zero_points = zero_points,
-              .static_scales = ScalesOfHead(Side(side), Static(side), head, spec_.head_dim),
+              .static_scales = ScalesOfHead(side_spec, Static(side), head, spec_.head_dim),
               .x = x.data()});
-  const int group_size = Side(side).ChannelsPerScale(spec_.head_dim);
+  const int group_size = side_spec.ChannelsPerScale(spec_.head_dim);
   for (int t = 0; t < spec_.block_size; ++t) {
     for (int c = 0; c < spec_.head_dim; ++c) {
       const size_t index = Index(block * spec_.block_size + t, head, c);
       data->coded[index] = x[static_cast<size_t>(t) * d + static_cast<size_t>(c)];
-      if (key && spec_.k.HasMean()) {
-        data->means[index] = MeanOf(run, c);
+      if (key && format.spec.k.HasMean()) {
+        data->means[index] = MeanOf(format, run, c);
         data->coded[index] += data->means[index];
       }
-      if (IsDynamic(Side(side).granularity)) {
+      if (IsDynamic(side_spec.granularity)) {
         data->scales[index] = HalfToFloat(scales[c / group_size * spec_.block_size + t]);
-      } else if (IsStatic(Side(side).granularity)) {
+      } else if (IsStatic(side_spec.granularity)) {
         data->scales[index] = StaticScale(side, head, c);
       }
     }
   }
 }
 
-inline std::vector<float> Reference::ExactRows(KvSide side, int block, int head) const {
-  const ReferenceSide& data = side == KvSide::kKey ? k_ : v_;
+inline std::vector<float> Reference::ExactRows(const ReferenceSide& data, int block,
+                                               int head) const {
   std::vector<float> x;
   for (int t = 0; t < spec_.block_size; ++t) {
     const float* row = data.exact.data() + Index(block * spec_.block_size + t, head, 0);
@@ -222,47 +253,57 @@ inline std::vector<float> Reference::ExactRows(KvSide side, int block, int head)
 }
 
 // Exact values of a block to the run of one KV head, by the codec's plain code.
-inline void Reference::EncodeSide(KvSide side, std::vector<float> x, int head, uint8_t* run) const {
-  const KvBlockLayout& layout = *view_.layout;
+inline void Reference::EncodeSide(KvSide side, const ReferenceFormat& format, std::vector<float> x,
+                                  int head, uint8_t* run) const {
+  const KvBlockLayout& layout = format.layout;
+  const KvSideSpec& side_spec = format.Side(side);
   const bool key = side == KvSide::kKey;
   const auto f16_at = [run](size_t offset) { return reinterpret_cast<uint16_t*>(run + offset); };
-  if (key && spec_.k.HasMean()) {
-    CenterKeys({x.data(), spec_.block_size, spec_.head_dim, MeanBits(spec_.k.dtype),
+  if (key && side_spec.HasMean()) {
+    CenterKeys({x.data(), spec_.block_size, spec_.head_dim, MeanBits(side_spec.dtype),
                 run + layout.k_mean, f16_at(layout.k_mean_scale)});
   }
   const size_t scales_at = key ? layout.k_scales : layout.v_scales;
   std::array<uint16_t, kMaxBlockTokens> fitted;
   uint16_t* scales = f16_at(scales_at);
-  if (Side(side).HasByteScales()) {
-    FitScales({Side(side).dtype, x.data(), spec_.block_size, spec_.head_dim, run + scales_at,
+  if (side_spec.HasByteScales()) {
+    FitScales({side_spec.dtype, x.data(), spec_.block_size, spec_.head_dim, run + scales_at,
                reinterpret_cast<int16_t*>(run + (key ? layout.k_scale_bias : layout.v_scale_bias)),
                fitted.data()});
     scales = fitted.data();
   }
   EncodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
-              .spec = Side(side),
+              .spec = side_spec,
               .x = x.data(),
-              .static_scales = ScalesOfHead(Side(side), Static(side), head, spec_.head_dim),
+              .static_scales = ScalesOfHead(side_spec, Static(side), head, spec_.head_dim),
               .lines = run + (key ? layout.k_lines : layout.v_lines),
               .scales = scales,
               .zero_points = f16_at(key ? layout.k_zero_points : layout.v_zero_points),
               .end_codes = nullptr});
 }
 
+inline bool Reference::IsEncoded(const ReferenceFormat& format, const uint8_t* block_bytes,
+                                 int block) const {
+  const size_t bytes = format.layout.bytes_per_head;
+  for (int head = 0; head < spec_.num_kv_heads; ++head) {
+    const uint8_t* run = block_bytes + static_cast<size_t>(head) * bytes;
+    AlignedBuffer<uint8_t> expected(bytes);
+    // Padding is nobody's: it is compared with itself.
+    std::copy_n(run, bytes, expected.data());
+    EncodeSide(KvSide::kKey, format, ExactRows(format.k, block, head), head, expected.data());
+    EncodeSide(KvSide::kValue, format, ExactRows(format.v, block, head), head, expected.data());
+    if (!std::equal(run, run + bytes, expected.data())) return false;
+  }
+  return true;
+}
+
 inline bool Reference::BlocksAreEncodedExactValues() const {
-  const KvBlockLayout& layout = *view_.layout;
-  for (int block = 0; block < sequence_.num_tokens / spec_.block_size; ++block) {
-    for (int head = 0; head < spec_.num_kv_heads; ++head) {
-      const uint8_t* run = view_.Block(static_cast<size_t>(block)) +
-                           static_cast<size_t>(head) * layout.bytes_per_head;
-      AlignedBuffer<uint8_t> expected(layout.bytes_per_head);
-      // Padding is nobody's: it is compared with itself.
-      std::copy_n(run, layout.bytes_per_head, expected.data());
-      for (const KvSide side : {KvSide::kKey, KvSide::kValue}) {
-        EncodeSide(side, ExactRows(side, block, head), head, expected.data());
-      }
-      if (!std::equal(run, run + layout.bytes_per_head, expected.data())) return false;
-    }
+  const int closed = sequence_.num_tokens / spec_.block_size;
+  for (int block = 0; block < closed; ++block) {
+    const auto index = static_cast<size_t>(block);
+    if (!IsEncoded(coded_, view_.Block(index), block)) return false;
+    if (block + view_.recent_blocks < closed) continue;
+    if (!IsEncoded(recent_, view_.RecentBlock(index), block)) return false;
   }
   return true;
 }
@@ -279,24 +320,27 @@ inline Reference::Weights Reference::WeightsOf(int position, int query_head) con
     const double folded = is_static ? static_cast<double>(StaticScale(KvSide::kKey, head, c)) : 1.0;
     max_q = std::max(max_q, std::fabs(static_cast<double>(q[c])) * scale * folded);
   }
-  const double query_codes =
-      static_cast<double>(IsNarrow(spec_.k.dtype) ? kMaxNarrowQCode : kMaxQCode);
   Weights result;
   for (int t = FirstSeen(position); t <= position; ++t) {
     const bool exact = IsExact(t, position);
+    const ReferenceFormat& format = FormatOf(t, position);
+    const KvCacheDtype dtype = format.spec.k.dtype;
     double dot = 0, magnitude = 0, code_sum = 0;
     for (int c = 0; c < spec_.head_dim; ++c) {
       const size_t i = Index(t, head, c);
-      const double value = static_cast<double>(exact ? k_.exact[i] : k_.coded[i]);
+      const double value = static_cast<double>(exact ? format.k.exact[i] : format.k.coded[i]);
       const double product = static_cast<double>(q[c]) * value * scale;
       dot += product;
       magnitude += std::fabs(product);
       // The mean's part is not multiplied by the query's codes.
-      const double coded = exact ? 0 : value - static_cast<double>(k_.means[i]);
-      code_sum += std::fabs(coded) / (is_static ? static_cast<double>(k_.scales[i]) : 1.0);
+      const double coded = exact ? 0 : value - static_cast<double>(format.k.means[i]);
+      code_sum += std::fabs(coded) / (is_static ? static_cast<double>(format.k.scales[i]) : 1.0);
     }
     double error = (spec_.head_dim + 16) * kUlp * magnitude;
-    if (!exact && IsInteger(spec_.k.dtype)) error += max_q / (2 * query_codes) * code_sum;
+    const float query_codes = IsNarrow(dtype) ? kMaxNarrowQCode : kMaxQCode;
+    if (!exact && IsInteger(dtype)) {
+      error += max_q / (2 * static_cast<double>(query_codes)) * code_sum;
+    }
     if (!exact && bf16_k_) error += 0x1p-16 * magnitude;
     if (geometry_.logit_softcap > 0) {
       const double cap = static_cast<double>(geometry_.logit_softcap);
@@ -325,16 +369,18 @@ inline Reference::Row Reference::Attend(int position, int query_head) const {
     for (int t = first; t <= position; ++t) {
       const size_t i = Index(t, head, c);
       const bool exact = IsExact(t, position);
+      const ReferenceFormat& format = FormatOf(t, position);
+      const ReferenceSide& v = format.v;
       const double weight = weights.values[static_cast<size_t>(t - first)];
-      const double value = static_cast<double>(exact ? v_.exact[i] : v_.coded[i]);
+      const double value = static_cast<double>(exact ? v.exact[i] : v.coded[i]);
       out += weight * value;
       magnitude += weight * std::fabs(value);
       if (!exact && bf16_v_) rounding += 0x1p-8 * weight * std::fabs(value);
       if (t % std::min(spec_.block_size, kMaxTileTokens) == 0) tile_max = tile_codes = 0;
-      if (exact || !IsInteger(spec_.v.dtype) || v_.scales[i] == 0) continue;
+      if (exact || !IsInteger(format.spec.v.dtype) || v.scales[i] == 0) continue;
       const double before = tile_max * tile_codes;
-      tile_max = std::max(tile_max, weight * static_cast<double>(v_.scales[i]));
-      tile_codes += std::fabs(value) / static_cast<double>(v_.scales[i]);
+      tile_max = std::max(tile_max, weight * static_cast<double>(v.scales[i]));
+      tile_codes += std::fabs(value) / static_cast<double>(v.scales[i]);
       rounding += (tile_max * tile_codes - before) / 510;
     }
     row.out.push_back(out);

@@ -45,15 +45,17 @@ struct Geometry {
   int head_dim = 64;
   int block_size = 32;
   int num_sink_tokens = 4;
+  int num_recent_tokens = 0;
   int sliding_window = 0;
   float logit_softcap = 0;
   float query_gain = 1;  // larger = more peaked attention
 };
 
 inline std::string Describe(const Geometry& g) {
-  return fmt::format("{} {} {} kv_heads {} group {} head_dim {} block {} sinks {} window {} cap {}",
-                     g.format, g.granularity, g.transform, g.num_kv_heads, g.group, g.head_dim,
-                     g.block_size, g.num_sink_tokens, g.sliding_window, g.logit_softcap);
+  return fmt::format(
+      "{} {} {} kv_heads {} group {} head_dim {} block {} sinks {} recent {} window {} cap {}",
+      g.format, g.granularity, g.transform, g.num_kv_heads, g.group, g.head_dim, g.block_size,
+      g.num_sink_tokens, g.num_recent_tokens, g.sliding_window, g.logit_softcap);
 }
 inline void PrintTo(const Geometry& geometry, std::ostream* out) { *out << Describe(geometry); }
 
@@ -133,6 +135,7 @@ class Harness {
       config.static_scales.push_back({.k = StaticScales(sides->k, geometry, 17.0f),
                                       .v = StaticScales(sides->v, geometry, 1.7f)});
       config.num_sink_tokens = geometry.num_sink_tokens;
+      config.num_recent_tokens = geometry.num_recent_tokens;
       params.push_back({.num_heads = geometry.num_kv_heads * geometry.group,
                         .scale = 1.0f / std::sqrt(static_cast<float>(geometry.head_dim)),
                         .sliding_window = geometry.sliding_window,
@@ -198,7 +201,7 @@ class Harness {
     return all;
   }
 
-  // Stores tokens without attending to anything: context made quickly.
+  // Stores tokens without attending to anything: context made quickly. Not with recent tokens.
   void StoreOnly(TestSequence* sequence, int num_tokens) {
     const std::vector<StepChunk> step = {{sequence, num_tokens}};
     Begin(step);

@@ -78,33 +78,36 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
   }
 }
 
-// Where the parts of one side lie in the run of a KV head.
+// Where a side lies in the run of a KV head.
 struct SideOffsets {
   size_t lines, scales, zero_points, scale_bias;
 };
 
-// Encodes args.scratch, [block_size][head_dim] of one side, into its run. Returns the end codes.
-int64_t EncodeSide(const KvStoreArgs& args, KvSide side, uint8_t* run, const SideOffsets& at) {
-  const LayerContext& layer = *args.layer;
-  const KvCacheSpec& spec = layer.coded.spec;
+// Encodes args.scratch, [block_size][head_dim] of one side, into a run. Returns the end codes.
+int64_t EncodeSide(const KvStoreArgs& args, const TileFormat& format, KvSide side, uint8_t* run) {
+  const KvCacheSpec& spec = format.spec;
+  const KvBlockLayout& layout = format.layout;
   const bool key = side == KvSide::kKey;
   const KvSideSpec& side_spec = key ? spec.k : spec.v;
+  const SideOffsets at =
+      key ? SideOffsets{layout.k_lines, layout.k_scales, layout.k_zero_points, layout.k_scale_bias}
+          : SideOffsets{layout.v_lines, layout.v_scales, layout.v_zero_points, layout.v_scale_bias};
   const std::vector<float>& static_scales =
       key ? args.view.static_scales->k : args.view.static_scales->v;
   uint16_t fitted[kMaxBlockTokens];
   auto* scales = reinterpret_cast<uint16_t*>(run + at.scales);
   if (side_spec.HasByteScales()) {
-    layer.fit_scales({.dtype = side_spec.dtype,
-                      .x = args.scratch,
-                      .num_tokens = spec.block_size,
-                      .head_dim = spec.head_dim,
-                      .codes = run + at.scales,
-                      .bias = reinterpret_cast<int16_t*>(run + at.scale_bias),
-                      .scales = fitted});
+    args.layer->fit_scales({.dtype = side_spec.dtype,
+                            .x = args.scratch,
+                            .num_tokens = spec.block_size,
+                            .head_dim = spec.head_dim,
+                            .codes = run + at.scales,
+                            .bias = reinterpret_cast<int16_t*>(run + at.scale_bias),
+                            .scales = fitted});
     scales = fitted;
   }
   int64_t end_codes = 0;
-  (key ? layer.encode_k : layer.encode_v)(
+  (key ? format.encode_k : format.encode_v)(
       {.shape = {.side = side, .num_tokens = spec.block_size, .head_dim = spec.head_dim},
        .spec = side_spec,
        .x = args.scratch,
@@ -116,13 +119,15 @@ int64_t EncodeSide(const KvStoreArgs& args, KvSide side, uint8_t* run, const Sid
   return end_codes;
 }
 
-// Encodes a full exact tile into the block's own memory.
-void CloseBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
-  const LayerContext& layer = *args.layer;
-  const KvCacheSpec& spec = layer.coded.spec;
-  const KvBlockLayout& layout = layer.coded.layout;
-  const auto head = static_cast<size_t>(args.head);
-  uint8_t* run = args.view.Block(static_cast<size_t>(block)) + head * layout.bytes_per_head;
+struct EndCodes {
+  int64_t k, v;
+};
+
+// Encodes a full exact tile into the run of args.head in `block_bytes`, a block of all KV heads.
+EndCodes EncodeBlock(const KvStoreArgs& args, const TileFormat& format, int block,
+                     const ExactTile& tile, uint8_t* block_bytes) {
+  const KvCacheSpec& spec = format.spec;
+  uint8_t* run = block_bytes + static_cast<size_t>(args.head) * format.layout.bytes_per_head;
   GatherKeys(tile, spec.block_size, args.scratch);
   if (args.recipe != nullptr) {
     args.recipe->OnClose(KvSide::kKey, block, args.scratch, spec.block_size, spec.head_dim);
@@ -132,22 +137,30 @@ void CloseBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
                 .num_tokens = spec.block_size,
                 .head_dim = spec.head_dim,
                 .mean_bits = MeanBits(spec.k.dtype),
-                .codes = run + layout.k_mean,
-                .scale = reinterpret_cast<uint16_t*>(run + layout.k_mean_scale)});
+                .codes = run + format.layout.k_mean,
+                .scale = reinterpret_cast<uint16_t*>(run + format.layout.k_mean_scale)});
   }
-  const int64_t k_ends =
-      EncodeSide(args, KvSide::kKey, run,
-                 {layout.k_lines, layout.k_scales, layout.k_zero_points, layout.k_scale_bias});
+  const int64_t k_ends = EncodeSide(args, format, KvSide::kKey, run);
   GatherValues(tile, spec.block_size, args.scratch);
   if (args.recipe != nullptr) {
     args.recipe->OnClose(KvSide::kValue, block, args.scratch, spec.block_size, spec.head_dim);
   }
-  const int64_t v_ends =
-      EncodeSide(args, KvSide::kValue, run,
-                 {layout.v_lines, layout.v_scales, layout.v_zero_points, layout.v_scale_bias});
-  Add(k_ends, &args.saturation->k_end_codes[head]);
-  Add(v_ends, &args.saturation->v_end_codes[head]);
-  Add(int64_t{spec.block_size} * spec.head_dim, &args.saturation->num_codes[head]);
+  return {.k = k_ends, .v = EncodeSide(args, format, KvSide::kValue, run)};
+}
+
+// The codes of a block whose exact tile is full.
+void CloseBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
+  const LayerContext& layer = *args.layer;
+  const auto head = static_cast<size_t>(args.head);
+  const EndCodes ends =
+      EncodeBlock(args, layer.coded, block, tile, args.view.Block(static_cast<size_t>(block)));
+  Add(ends.k, &args.saturation->k_end_codes[head]);
+  Add(ends.v, &args.saturation->v_end_codes[head]);
+  Add(int64_t{layer.coded.spec.block_size} * layer.coded.spec.head_dim,
+      &args.saturation->num_codes[head]);
+  if (!layer.recent) return;
+  const auto copy = static_cast<size_t>(args.plan->ClosedIndex(args.unit.chunk, block));
+  EncodeBlock(args, *layer.recent, block, tile, args.recent + copy * layer.recent->BytesPerBlock());
 }
 
 void StoreBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {

@@ -1,6 +1,6 @@
 // Stores one unit of a step: the new tokens of one KV head that fall into one or two blocks, and
-// the codes of the blocks that they close. Units touch disjoint cache lines; only the counters of
-// saturation are shared (atomically).
+// the codes of the blocks that they close, those of recent copies too. Units touch disjoint cache
+// lines; only the counters of saturation are shared (atomically).
 #ifndef TURBOQUANT_ATTENTION_KV_STORE_H_
 #define TURBOQUANT_ATTENTION_KV_STORE_H_
 
@@ -26,7 +26,9 @@ struct KvStoreArgs {
   StoreUnit unit;
   int head;
   PagedKvView view;
+  const StorePlan* plan;
   uint8_t* staging;      // tile of unit.block (all KV heads), or null: unit.block goes to the tail
+  uint8_t* recent;       // copies of the blocks that the step closes, by StorePlan::ClosedIndex
   float* scratch;        // KvStoreScratchFloats
   KvObserver* observer;  // may be null
   const KvRecipe* recipe;  // may be null

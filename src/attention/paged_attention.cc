@@ -93,11 +93,12 @@ struct PagedAttention::Impl {
   std::vector<BlockTable> tables;  // of the chunks; BeginStep's only
 
   AlignedBuffer<uint8_t> staging;  // [staging tiles] x the largest layer's exact block
+  AlignedBuffer<uint8_t> recent;   // [closed blocks of a step] x the largest layer's recent copy
   AlignedBuffer<uint8_t> partials;
   AlignedBuffer<uint8_t> scratch;  // [max_threads] x scratch_bytes
   StateExtent partial_extent, unit_extent;
-  size_t staging_tile_bytes = 0, prepared_bytes = 0, rotated_bytes = 0, store_bytes = 0,
-         scratch_bytes = 0;
+  size_t staging_tile_bytes = 0, recent_block_bytes = 0, prepared_bytes = 0, rotated_bytes = 0,
+         store_bytes = 0, scratch_bytes = 0;
 
   KvObserver* observer = nullptr;
   const KvRecipe* recipe = nullptr;
@@ -122,7 +123,12 @@ void PagedAttention::Impl::AddLayer(const LayerContext& layer) {
   prepared_bytes =
       std::max(prepared_bytes, used.max_unit_rows() * std::max(layer.coded.PreparedRowBytes(),
                                                                layer.exact.PreparedRowBytes()));
-  staging_tile_bytes = std::max(staging_tile_bytes, layer.ExactBytesPerBlock());
+  if (layer.recent) {
+    prepared_bytes =
+        std::max(prepared_bytes, used.max_unit_rows() * layer.recent->PreparedRowBytes());
+    recent_block_bytes = std::max(recent_block_bytes, layer.recent->BytesPerBlock());
+  }
+  staging_tile_bytes = std::max(staging_tile_bytes, layer.exact.BytesPerBlock());
   rotated_bytes = std::max(rotated_bytes, used.max_unit_rows() * head_dim * sizeof(float));
   store_bytes = std::max(store_bytes, KvStoreScratchFloats(layer.coded.spec) * sizeof(float));
   layers.push_back(layer);
@@ -136,6 +142,8 @@ void PagedAttention::Impl::AllocateMemory() {
   scratch = AlignedBuffer<uint8_t>(static_cast<size_t>(limits.max_threads) * scratch_bytes);
   staging = AlignedBuffer<uint8_t>(static_cast<size_t>(store_plan.max_staging_tiles()) *
                                    staging_tile_bytes);
+  recent = AlignedBuffer<uint8_t>(static_cast<size_t>(store_plan.max_closed_blocks()) *
+                                  recent_block_bytes);
   partials = AlignedBuffer<uint8_t>(partial_extent.Bytes());
   chunks.reserve(static_cast<size_t>(limits.max_num_seqs));
   tables.reserve(static_cast<size_t>(limits.max_num_seqs));
@@ -178,6 +186,7 @@ AttendTask PagedAttention::Impl::TaskOf(int layer) {
           .chunks = chunks,
           .manager = manager,
           .staging = staging.data(),
+          .recent = recent.data(),
           .partials = partial_extent.Place(partials.data()),
           .q = nullptr,
           .q_stride = 0,
@@ -196,7 +205,8 @@ PagedAttention::PagedAttention(KvCacheManager* manager, const KernelTable* kerne
   CHECK_GT(limits.max_batch_tokens, 0);
   CHECK_GT(limits.max_context, 0);
   for (size_t i = 0; i < specs.size(); ++i) {
-    impl_->AddLayer(LayerContext(static_cast<int>(i), specs[i], params[i], *kernels));
+    impl_->AddLayer(LayerContext(static_cast<int>(i), specs[i], manager->config().num_recent_tokens,
+                                 params[i], *kernels));
   }
   impl_->counters = std::vector<LayerCounters>(specs.size());
   impl_->saturation = ZeroCounts(specs);
@@ -241,9 +251,11 @@ void PagedAttention::StoreKv(int layer, const float* k, size_t k_stride, const f
                  .unit = unit,
                  .head = i % num_heads,
                  .view = impl_->manager->View(layer, chunk.sequence),
+                 .plan = &impl_->store_plan,
                  .staging = staged < 0 ? nullptr
                                        : impl_->staging.data() + static_cast<size_t>(staged) *
-                                                                     context.ExactBytesPerBlock(),
+                                                                     context.exact.BytesPerBlock(),
+                 .recent = impl_->recent.data(),
                  .scratch = reinterpret_cast<float*>(scratch),
                  .observer = impl_->observer,
                  .recipe = impl_->recipe,
@@ -279,10 +291,16 @@ void PagedAttention::Merge(int layer, float* out, size_t out_stride, int ith,
   AttendScratch scratch = impl_->ScratchOf(ith);
   const std::span<const int> tiles = task.plan->merge_tiles();
   const int num_heads = task.layer->shape.num_kv_heads;
-  const int num_units = static_cast<int>(tiles.size()) * num_heads;
+  const int num_merges = static_cast<int>(tiles.size()) * num_heads;
+  const int num_closed =
+      task.layer->recent ? static_cast<int>(impl_->store_plan.closed_blocks().size()) : 0;
   std::atomic<int>& next = impl_->counters[static_cast<size_t>(layer)].merge;
-  for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_units;) {
-    MergeHead(task, tiles[static_cast<size_t>(i / num_heads)], i % num_heads, &scratch);
+  for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_merges + num_closed;) {
+    if (i < num_merges) {
+      MergeHead(task, tiles[static_cast<size_t>(i / num_heads)], i % num_heads, &scratch);
+    } else {
+      KeepRecentCopy(task, i - num_merges);
+    }
   }
 }
 
@@ -297,7 +315,7 @@ double PagedAttention::attend_seconds() const { return impl_->attend_seconds; }
 size_t PagedAttention::scratch_bytes_per_thread() const { return impl_->scratch_bytes; }
 
 size_t PagedAttention::shared_bytes() const {
-  size_t bytes = impl_->staging.size() + impl_->partials.size() +
+  size_t bytes = impl_->staging.size() + impl_->recent.size() + impl_->partials.size() +
                  impl_->store_plan.reserved_bytes() +
                  impl_->counters.capacity() * sizeof(LayerCounters) +
                  impl_->chunks.capacity() * sizeof(SequenceChunk) +

@@ -240,6 +240,45 @@ TEST(PagedAttentionTest, ManySplitsMatchReference) {
   }
 }
 
+// Copies from before the step, of the step itself, and none yet; more recent blocks than a split.
+TEST(PagedAttentionTest, RecentTokensAreReadAsTheirCopies) {
+  for (const Isa isa : AvailableIsas()) {
+    for (const int recent : {32, 96, 640}) {
+      const Geometry geometry = {.format = "int4", .head_dim = 32, .num_recent_tokens = recent};
+      SCOPED_TRACE(testing::Message() << Describe(geometry) << ' ' << Name(isa));
+      RunMixedBatches({.layers = {geometry}, .isa = isa, .num_threads = 2});
+      Harness harness({.layers = {geometry}, .isa = isa, .num_threads = 2});
+      TestSequence sequence = harness.Add(5);
+      harness.Feed(&sequence, 560, 200);
+      RunStep(harness, {{&sequence, 150}});
+      RunStep(harness, {{&sequence, 1}});
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// What a copy has over the codes: the error of attention falls towards that of int8.
+TEST(PagedAttentionTest, RecentTokensAreCloserToTheExactOnes) {
+  const auto feed = [](const char* format, int recent) {
+    Harness harness({.layers = {{.format = format, .head_dim = 64, .num_recent_tokens = recent}}});
+    TestSequence sequence = harness.Add(3);
+    return harness.Feed(&sequence, 400, 400)[0];
+  };
+  const std::vector<float> exact = feed("f32", 0);
+  const auto error = [&](const std::vector<float>& out) {
+    double sum = 0;
+    for (size_t i = 0; i < out.size(); ++i) {
+      sum += std::pow(static_cast<double>(out[i] - exact[i]), 2);
+    }
+    return sum;
+  };
+  const double int4 = error(feed("int4", 0)), some = error(feed("int4", 192)),
+               all = error(feed("int4", 1024)), int8 = error(feed("int8", 0));
+  EXPECT_LT(some, 0.7 * int4);
+  EXPECT_LT(all, 0.1 * some);
+  EXPECT_EQ(all, int8);
+}
+
 TEST(PagedAttentionTest, ForksShareBlocksAndDiffer) {
   for (const int fork_at :
        {2, 20, 64, 75}) {  // before the sinks are complete, in block 0, at a block end, later

@@ -37,7 +37,11 @@ double Work(const QueryTile& tile) {
 }  // namespace
 
 StorePlan::StorePlan(int block_size, const AttentionLimits& limits)
-    : block_size_(block_size), max_staging_tiles_(MaxStagingTiles(block_size, limits)) {
+    : block_size_(block_size),
+      max_staging_tiles_(MaxStagingTiles(block_size, limits)),
+      max_closed_blocks_(limits.max_batch_tokens / block_size +
+                         std::min(limits.max_num_seqs, limits.max_batch_tokens)) {
+  closed_.reserve(static_cast<size_t>(max_closed_blocks_));
   chunks_.reserve(static_cast<size_t>(limits.max_num_seqs));
   units_.reserve(static_cast<size_t>(limits.max_batch_tokens));  // each stores a token at least
 }
@@ -45,14 +49,21 @@ StorePlan::StorePlan(int block_size, const AttentionLimits& limits)
 void StorePlan::Build(std::span<const SequenceChunk> chunks) {
   chunks_.clear();
   units_.clear();
+  closed_.clear();
   int staging_tiles = 0;
   for (size_t i = 0; i < chunks.size(); ++i) {
     const SequenceChunk& chunk = chunks[i];
     const int first = chunk.start / block_size_;
     const int last = (chunk.start + chunk.num_tokens - 1) / block_size_;
-    chunks_.push_back({.first = first, .last = last, .first_staging_tile = staging_tiles});
+    chunks_.push_back({.first = first,
+                       .last = last,
+                       .first_staging_tile = staging_tiles,
+                       .first_closed = static_cast<int>(closed_.size())});
     staging_tiles += last - first;
     const int index = static_cast<int>(i);
+    for (int block = first; (block + 1) * block_size_ <= chunk.start + chunk.num_tokens; ++block) {
+      closed_.push_back({.chunk = index, .block = block});
+    }
     units_.push_back(
         {.chunk = index, .block = first, .tail_block = last > first ? last : kNoBlock});
     for (int block = first + 1; block < last; ++block) {
@@ -69,8 +80,14 @@ int StorePlan::StagingTile(int chunk, int block) const {
   return block == blocks.last ? -1 : blocks.first_staging_tile + block - blocks.first;
 }
 
+int StorePlan::ClosedIndex(int chunk, int block) const {
+  const ChunkBlocks& blocks = chunks_[static_cast<size_t>(chunk)];
+  return block < blocks.first ? -1 : blocks.first_closed + block - blocks.first;
+}
+
 size_t StorePlan::reserved_bytes() const {
-  return chunks_.capacity() * sizeof(ChunkBlocks) + units_.capacity() * sizeof(StoreUnit);
+  return closed_.capacity() * sizeof(ClosedBlock) + chunks_.capacity() * sizeof(ChunkBlocks) +
+         units_.capacity() * sizeof(StoreUnit);
 }
 
 AttendPlan::AttendPlan(const LayerShape& shape, int block_size, const AttentionLimits& limits)
@@ -129,7 +146,8 @@ BlockTable AttendPlan::BlocksOfSplit(std::span<const BlockTable> tables, int til
 }
 
 // Split by split, the narrow tiles that read the same blocks are put together; a tile that finds no
-// other one in a split will find none further on. Only whole splits before a tile's own block.
+// other one in a split will find none further on. Only whole splits before a tile's own block, and
+// before those that it reads as copies: they are its sequence's own.
 void AttendPlan::ShareSplits(std::span<const BlockTable> tables) {
   candidates_.clear();
   for (size_t i = 0; i < tiles_.size(); ++i) {
@@ -137,7 +155,8 @@ void AttendPlan::ShareSplits(std::span<const BlockTable> tables) {
   }
   for (int split = 0; candidates_.size() > 1; ++split) {
     std::erase_if(candidates_, [&](int tile) {
-      return tiles_[static_cast<size_t>(tile)].own_block < (split + 1) * blocks_per_split_;
+      const int last_shared = tiles_[static_cast<size_t>(tile)].own_block - shape_.recent_blocks;
+      return last_shared < (split + 1) * blocks_per_split_;
     });
     std::ranges::sort(candidates_, [&](int a, int b) {
       const BlockTable left = BlocksOfSplit(tables, a, split);

@@ -24,6 +24,12 @@ struct StoreUnit {
   int tail_block = kNoBlock;
 };
 
+// A block that a step fills.
+struct ClosedBlock {
+  int chunk;
+  int block;
+};
+
 // Where the tokens of a step go. All layers share it.
 class StorePlan {
  public:
@@ -36,16 +42,23 @@ class StorePlan {
   int StagingTile(int chunk, int block) const;
   // Most staging tiles that a step within the limits can need.
   int max_staging_tiles() const { return max_staging_tiles_; }
+  // Those of a chunk follow each other in the order of its blocks.
+  std::span<const ClosedBlock> closed_blocks() const { return closed_; }
+  // Index in closed_blocks of a block that this step closes; -1: it was closed before.
+  int ClosedIndex(int chunk, int block) const;
+  int max_closed_blocks() const { return max_closed_blocks_; }
   size_t reserved_bytes() const;
 
  private:
   struct ChunkBlocks {
     int first, last;         // blocks that the chunk's tokens fall into
     int first_staging_tile;  // of `first`; block last - 1 has the chunk's last one
+    int first_closed;        // index of `first`
   };
   int block_size_;
-  int max_staging_tiles_;
+  int max_staging_tiles_, max_closed_blocks_;
   std::vector<ChunkBlocks> chunks_;
+  std::vector<ClosedBlock> closed_;
   std::vector<StoreUnit> units_;
 };
 
@@ -55,6 +68,7 @@ struct LayerShape {
   int num_kv_heads;
   int head_dim;
   int sliding_window;
+  int recent_blocks = 0;  // newest closed blocks, before a query's own, that are read as copies
 
   int HeadsPerGroup() const { return num_heads / num_kv_heads; }
   bool operator==(const LayerShape&) const = default;

@@ -20,7 +20,7 @@ BlockHash ToBlockHash(const Hasher& hasher) {
 
 }  // namespace
 
-BlockHash RootHash(std::span<const KvCacheSpec> layers, int num_sink_tokens,
+BlockHash RootHash(std::span<const KvCacheSpec> layers, int num_sink_tokens, int num_recent_tokens,
                    std::string_view calibration_id) {
   Hasher hasher;
   hasher.Add("turboquant-cache-1");
@@ -33,6 +33,7 @@ BlockHash RootHash(std::span<const KvCacheSpec> layers, int num_sink_tokens,
     hasher.AddNumber32(static_cast<uint32_t>(spec.block_size));
   }
   hasher.AddNumber32(static_cast<uint32_t>(num_sink_tokens));
+  hasher.AddNumber32(static_cast<uint32_t>(num_recent_tokens));
   hasher.Add(calibration_id);
   return ToBlockHash(hasher);
 }

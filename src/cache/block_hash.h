@@ -18,7 +18,7 @@ namespace turboquant {
 
 // Parent of every first block of a cache. calibration_id names the static scales in use, "" where
 // there are none.
-BlockHash RootHash(std::span<const KvCacheSpec> layers, int num_sink_tokens,
+BlockHash RootHash(std::span<const KvCacheSpec> layers, int num_sink_tokens, int num_recent_tokens,
                    std::string_view calibration_id);
 // tokens: those of the block, block_size of them.
 BlockHash HashBlock(const BlockHash& parent, std::span<const int32_t> tokens);

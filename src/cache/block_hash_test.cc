@@ -27,7 +27,7 @@ TEST(BlockHash, EqualsXxh3OfLittleEndianBytes) {
 }
 
 TEST(BlockHash, DependsOnParentAndEveryToken) {
-  const BlockHash root = RootHash(TwoLayers(), 4, "");
+  const BlockHash root = RootHash(TwoLayers(), 4, 0, "");
   const std::vector<int32_t> tokens = {1, 2, 3, 4};
   const BlockHash hash = HashBlock(root, tokens);
   EXPECT_EQ(HashBlock(root, tokens), hash);
@@ -42,10 +42,11 @@ TEST(BlockHash, DependsOnParentAndEveryToken) {
 }
 
 TEST(BlockHash, RootDependsOnEverythingThatChangesStoredBytes) {
-  const BlockHash root = RootHash(TwoLayers(), 4, "table-1");
-  EXPECT_EQ(RootHash(TwoLayers(), 4, "table-1"), root);
-  EXPECT_NE(RootHash(TwoLayers(), 4, "table-2"), root);
-  EXPECT_NE(RootHash(TwoLayers(), 3, "table-1"), root);
+  const BlockHash root = RootHash(TwoLayers(), 4, 0, "table-1");
+  EXPECT_EQ(RootHash(TwoLayers(), 4, 0, "table-1"), root);
+  EXPECT_NE(RootHash(TwoLayers(), 4, 0, "table-2"), root);
+  EXPECT_NE(RootHash(TwoLayers(), 3, 0, "table-1"), root);
+  EXPECT_NE(RootHash(TwoLayers(), 4, 64, "table-1"), root);
   const std::vector<std::function<void(KvCacheSpec*)>> changes = {
       [](KvCacheSpec* spec) { spec->k.dtype = KvCacheDtype::kFp8E4m3; },
       [](KvCacheSpec* spec) { spec->v.dtype = KvCacheDtype::kInt4Sym; },
@@ -61,12 +62,12 @@ TEST(BlockHash, RootDependsOnEverythingThatChangesStoredBytes) {
     for (const size_t layer : {size_t{0}, size_t{1}}) {
       std::vector<KvCacheSpec> layers = TwoLayers();
       changes[i](&layers[layer]);
-      EXPECT_NE(RootHash(layers, 4, "table-1"), root) << "change " << i << " of layer " << layer;
+      EXPECT_NE(RootHash(layers, 4, 0, "table-1"), root) << "change " << i << " of layer " << layer;
     }
   }
   std::vector<KvCacheSpec> three = TwoLayers();
   three.push_back(three[0]);
-  EXPECT_NE(RootHash(three, 4, "table-1"), root);
+  EXPECT_NE(RootHash(three, 4, 0, "table-1"), root);
 }
 
 }  // namespace

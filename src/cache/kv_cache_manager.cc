@@ -33,6 +33,11 @@ Status Validate(const KvCacheConfig& config) {
     return Fail(ErrorCode::kInvalidArgument, "{} sink tokens: must be 0 to {}",
                 config.num_sink_tokens, kSinkTileTokens);
   }
+  if (config.num_recent_tokens < 0 || config.num_recent_tokens % config.layers[0].block_size != 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "{} recent tokens: must be a multiple of the block size {}",
+                config.num_recent_tokens, config.layers[0].block_size);
+  }
   if (!config.static_scales.empty() && config.static_scales.size() != config.layers.size()) {
     return Fail(ErrorCode::kInvalidArgument, "static scales for {} layers, the cache has {}",
                 config.static_scales.size(), config.layers.size());
@@ -69,7 +74,9 @@ struct Layer {
   KvBlockLayout layout, tail_layout, sink_layout;
   KvStaticScales static_scales;
   int num_sink_tokens = 0;  // 0 also where closed blocks are exact
-  SlotArena blocks, tails, sinks;
+  int recent_blocks = 0;    // 0 also where the layer keeps no copies
+  size_t recent_block_bytes = 0;
+  SlotArena blocks, tails, sinks, recents;
 };
 
 struct Sequence {
@@ -92,12 +99,27 @@ KvCacheSpec ExactSpec(const KvCacheSpec& spec, int num_tokens) {
   return exact;
 }
 
-size_t ExactBytesPerSequence(const KvCacheConfig& config) {
+std::optional<KvCacheSpec> RecentSpec(const KvCacheSpec& spec) {
+  const bool narrow = CodeBits(spec.k.dtype) < 8 || CodeBits(spec.v.dtype) < 8;
+  if (!narrow || IsStatic(spec.k.granularity) || IsStatic(spec.v.granularity)) return std::nullopt;
+  KvCacheSpec recent = spec;
+  recent.k = {.dtype = KvCacheDtype::kInt8, .granularity = ScaleGranularity::kPerTokenHeadU8};
+  recent.v = recent.k;
+  if (IsRotated(spec.k.transform)) recent.k.transform = KvTransform::kCentered;
+  if (IsRotated(spec.v.transform)) recent.v.transform = KvTransform::kRotated;
+  return recent;
+}
+
+size_t BytesPerSequence(const KvCacheConfig& config) {
   size_t bytes = 0;
   for (const KvCacheSpec& spec : config.layers) {
     bytes += ExactSpec(spec, spec.block_size).BytesPerBlock();
     if (config.num_sink_tokens > 0 && !IsExact(spec))
       bytes += ExactSpec(spec, kSinkTileTokens).BytesPerBlock();
+    if (const auto recent = RecentSpec(spec)) {
+      bytes +=
+          static_cast<size_t>(config.num_recent_tokens / spec.block_size) * recent->BytesPerBlock();
+    }
   }
   return bytes;
 }
@@ -113,6 +135,14 @@ static Result<std::vector<Layer>> ReserveLayers(const KvCacheConfig& config) {
                         SlotArena::Reserve(config.num_blocks, layer.spec.BytesPerBlock()));
     TQ_ASSIGN_OR_RETURN(layer.tails,
                         SlotArena::Reserve(config.max_num_seqs, layer.tail_spec.BytesPerBlock()));
+    if (const auto recent = RecentSpec(layer.spec); recent && config.num_recent_tokens > 0) {
+      layer.recent_blocks = config.num_recent_tokens / layer.spec.block_size;
+      layer.recent_block_bytes = recent->BytesPerBlock();
+      TQ_ASSIGN_OR_RETURN(
+          layer.recents,
+          SlotArena::Reserve(config.max_num_seqs,
+                             static_cast<size_t>(layer.recent_blocks) * layer.recent_block_bytes));
+    }
     if (config.num_sink_tokens == 0 || IsExact(layer.spec)) continue;
     layer.num_sink_tokens = config.num_sink_tokens;
     TQ_ASSIGN_OR_RETURN(layer.sinks,
@@ -131,7 +161,7 @@ struct KvCacheManager::Impl {
         sink_refs(static_cast<size_t>(config.max_num_seqs), 0) {
     for (const Layer& layer : layers) {
       bytes_per_block += layer.blocks.bytes_per_slot();
-      tail_bytes += layer.tails.bytes_per_slot();
+      tail_bytes += layer.tails.bytes_per_slot() + layer.recents.bytes_per_slot();
       sink_bytes += layer.sinks.bytes_per_slot();  // 0 where the layer keeps none
     }
   }
@@ -149,7 +179,8 @@ struct KvCacheManager::Impl {
   std::vector<Layer> layers;
   std::vector<std::optional<Sequence>> sequences;  // by id
   std::vector<int> sink_refs;                      // by sink slot: sequences that share it
-  size_t bytes_per_block = 0, tail_bytes = 0, sink_bytes = 0;  // over all layers
+  // Over all layers; tail_bytes with recent copies.
+  size_t bytes_per_block = 0, tail_bytes = 0, sink_bytes = 0;
 };
 
 Sequence& KvCacheManager::Impl::At(SequenceId id) {
@@ -167,6 +198,7 @@ std::optional<SequenceId> KvCacheManager::Impl::AddSequence(bool zero_tail) {
   const auto id = static_cast<int32_t>(slot - sequences.begin());
   for (Layer& layer : layers) {
     if (!layer.tails.Acquire(id)) return std::nullopt;
+    if (layer.recent_blocks > 0 && !layer.recents.Acquire(id)) return std::nullopt;
     if (zero_tail) std::memset(layer.tails.at(id), 0, layer.tails.bytes_per_slot());
   }
   slot->emplace(block_size);
@@ -264,6 +296,10 @@ std::optional<SequenceId> KvCacheManager::Fork(SequenceId parent_id) {
   for (Layer& layer : impl_->layers) {
     std::memcpy(layer.tails.at(id->value), layer.tails.at(parent_id.value),
                 layer.tails.bytes_per_slot());
+    if (layer.recent_blocks > 0) {
+      std::memcpy(layer.recents.at(id->value), layer.recents.at(parent_id.value),
+                  layer.recents.bytes_per_slot());
+    }
     if (child.sink_slot != parent.sink_slot && layer.num_sink_tokens > 0) {
       std::memcpy(layer.sinks.at(child.sink_slot), layer.sinks.at(parent.sink_slot),
                   layer.sinks.bytes_per_slot());
@@ -280,7 +316,10 @@ void KvCacheManager::Free(SequenceId id) {
   const std::span<const BlockId> blocks = sequence.table.blocks();
   for (size_t i = blocks.size(); i-- > 0;) impl_->ReleaseBlock(blocks[i]);
   if (sequence.sink_slot != kNoSlot) impl_->ReleaseSinkSlot(sequence.sink_slot);
-  for (Layer& layer : impl_->layers) layer.tails.Retire(id.value);
+  for (Layer& layer : impl_->layers) {
+    layer.tails.Retire(id.value);
+    if (layer.recent_blocks > 0) layer.recents.Retire(id.value);
+  }
   impl_->sequences[static_cast<size_t>(id.value)].reset();
 }
 
@@ -314,7 +353,10 @@ PagedKvView KvCacheManager::View(int layer_index, SequenceId id) const {
           .sink_spec = &layer.sink_spec,
           .sink_layout = &layer.sink_layout,
           .sinks = has_sinks ? layer.sinks.at(sequence.sink_slot) : nullptr,
-          .num_sink_tokens = has_sinks ? layer.num_sink_tokens : 0};
+          .num_sink_tokens = has_sinks ? layer.num_sink_tokens : 0,
+          .bytes_per_recent_block = layer.recent_block_bytes,
+          .recent = layer.recent_blocks > 0 ? layer.recents.at(id.value) : nullptr,
+          .recent_blocks = layer.recent_blocks};
 }
 
 const KvCacheConfig& KvCacheManager::config() const { return impl_->config; }
@@ -335,20 +377,18 @@ KvCacheStats KvCacheManager::Stats() const {
     if (!sequence) continue;
     ++stats.num_sequences;
     stats.num_tokens += sequence->table.num_tokens();
-    stats.exact_bytes_used += impl_->tail_bytes;
+    stats.sequence_bytes_used += impl_->tail_bytes;
   }
   const auto sinks_used =
       std::ranges::count_if(impl_->sink_refs, [](int refs) { return refs > 0; });
-  stats.exact_bytes_used += static_cast<size_t>(sinks_used) * impl_->sink_bytes;
-  stats.exact_bytes_reserved =
-      static_cast<size_t>(impl_->config.max_num_seqs) * ExactBytesPerSequence();
+  stats.sequence_bytes_used += static_cast<size_t>(sinks_used) * impl_->sink_bytes;
+  stats.sequence_bytes_reserved =
+      static_cast<size_t>(impl_->config.max_num_seqs) * BytesPerSequence();
   return stats;
 }
 
 size_t KvCacheManager::BytesPerBlockAllLayers() const { return impl_->bytes_per_block; }
 
-size_t KvCacheManager::ExactBytesPerSequence() const {
-  return impl_->tail_bytes + impl_->sink_bytes;
-}
+size_t KvCacheManager::BytesPerSequence() const { return impl_->tail_bytes + impl_->sink_bytes; }
 
 }  // namespace turboquant

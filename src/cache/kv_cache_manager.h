@@ -9,6 +9,10 @@
 // that format (codec/kv_cache_spec.h). Slots of tails and sink tiles that the sequence has not
 // written read as zero, whoever used the memory before.
 //
+// With num_recent_tokens the newest closed blocks of a sequence are there twice where a layer's
+// codes are narrow: beside the narrow codes an int8 copy, in a ring that belongs to the sequence
+// (block b in slot b % recent_blocks). Forks copy the ring.
+//
 // With TURBOQUANT_POISON_FREED what is freed is filled with VirtualArena::kPoisonByte, and under
 // AddressSanitizer an access to it is an error.
 //
@@ -48,6 +52,9 @@ struct KvCacheConfig {
   int max_num_seqs = 1;
   int num_sink_tokens =
       4;  // 0..16; without effect on layers whose closed blocks are exact (f32, f16)
+  // Tokens of the newest closed blocks that are kept in int8 too, a multiple of the block size;
+  // without effect on layers that have no RecentSpec.
+  int num_recent_tokens = 0;
 };
 
 // Format of tails and sinks of a layer: f32 if K or V is stored as f32, else f16.
@@ -55,8 +62,12 @@ KvCacheSpec ExactSpec(const KvCacheSpec& spec, int num_tokens);
 inline constexpr int kSinkTileTokens =
     16;  // slots in a sink tile; num_sink_tokens of them are used
 
-// Bytes of one sequence's tails and sink tiles over all layers.
-size_t ExactBytesPerSequence(const KvCacheConfig& config);
+// Format of the copies of recent blocks: int8, behind the rotation that the layer's codes have.
+// Nothing where K and V have 8 bits or more, or static scales.
+std::optional<KvCacheSpec> RecentSpec(const KvCacheSpec& spec);
+
+// Bytes of one sequence's tails, sink tiles and copies of recent blocks over all layers.
+size_t BytesPerSequence(const KvCacheConfig& config);
 
 // What kernels and attention see of one sequence in one layer. Borrowed: valid until the manager
 // changes.
@@ -72,10 +83,16 @@ struct PagedKvView {
   uint8_t* tail;
   const KvCacheSpec* sink_spec;  // exact, kSinkTileTokens tokens
   const KvBlockLayout* sink_layout;
-  uint8_t* sinks;       // null if this layer keeps no exact sinks
-  int num_sink_tokens;  // 0 where sinks is null
+  uint8_t* sinks;                 // null if this layer keeps no exact sinks
+  int num_sink_tokens;            // 0 where sinks is null
+  size_t bytes_per_recent_block;  // 0 where there are none
+  uint8_t* recent;                // [recent_blocks] copies; null where there are none
+  int recent_blocks;              // 0 where recent is null
   uint8_t* Block(size_t index) const {
     return arena + static_cast<size_t>(blocks[index].value) * bytes_per_block;
+  }
+  uint8_t* RecentBlock(size_t index) const {
+    return recent + index % static_cast<size_t>(recent_blocks) * bytes_per_recent_block;
   }
 };
 
@@ -84,8 +101,8 @@ struct KvCacheStats {
   size_t block_bytes_committed =
       0;  // most blocks ever in use x the same: what the arenas touch, but for page ends
   size_t block_bytes_reserved = 0;  // num_blocks x sum of BytesPerBlock: the pool
-  size_t exact_bytes_used = 0;      // tails and sinks of live sequences
-  size_t exact_bytes_reserved = 0;
+  size_t sequence_bytes_used = 0;   // tails, sinks and recent copies of live sequences
+  size_t sequence_bytes_reserved = 0;
   int num_blocks = 0, num_free_blocks = 0, num_sequences = 0;
   int64_t num_tokens = 0;  // over live sequences, shared ones counted once per sequence
 };
@@ -108,9 +125,9 @@ class KvCacheManager {
   // The reserved tokens have been written by StoreKv in every layer: they now belong to the
   // sequence.
   void Commit(SequenceId id);
-  // A copy that shares all closed blocks and the sinks; the tail is copied, and the sinks too while
-  // they are not all written. Nothing when max_num_seqs are alive. The parent must have no open
-  // reservation.
+  // A copy that shares all closed blocks and the sinks; the tail and recent copies are copied, and
+  // the sinks too while they are not all written. Nothing when max_num_seqs are alive. The parent
+  // must have no open reservation.
   std::optional<SequenceId> Fork(SequenceId parent);
   // Ends a sequence and its open reservation, if any.
   void Free(SequenceId id);
@@ -124,10 +141,9 @@ class KvCacheManager {
   const KvCacheConfig& config() const;
   int block_size() const;
   KvCacheStats Stats() const;
-  // Bytes of one block over all layers; of the exact tail and sinks of one sequence over all
-  // layers.
+  // Bytes of one block over all layers; of what one sequence holds of its own.
   size_t BytesPerBlockAllLayers() const;
-  size_t ExactBytesPerSequence() const;  // the same as the function above
+  size_t BytesPerSequence() const;  // the same as the function above
 
  private:
   struct Impl;

@@ -55,24 +55,24 @@ TEST(KvCacheManager, BytesAreThoseOfTheFormats) {
   EXPECT_EQ(manager->BytesPerBlockAllLayers(), int8_block + f16_block);
   // A tail per layer; sinks of 16 slots only where closed blocks are not exact.
   const size_t exact = 2 * f16_block + f16_block / 4;
-  EXPECT_EQ(manager->ExactBytesPerSequence(), exact);
-  EXPECT_EQ(ExactBytesPerSequence(manager->config()), exact);
+  EXPECT_EQ(manager->BytesPerSequence(), exact);
+  EXPECT_EQ(BytesPerSequence(manager->config()), exact);
   KvCacheStats stats = manager->Stats();
   EXPECT_EQ(stats.block_bytes_reserved, 10 * (int8_block + f16_block));
-  EXPECT_EQ(stats.exact_bytes_reserved, 2 * exact);
+  EXPECT_EQ(stats.sequence_bytes_reserved, 2 * exact);
   EXPECT_EQ(stats.block_bytes_used, 0u);
 
   const SequenceId a = *manager->AddSequence();
-  EXPECT_EQ(manager->Stats().exact_bytes_used, 2 * f16_block);
+  EXPECT_EQ(manager->Stats().sequence_bytes_used, 2 * f16_block);
   Append(manager.get(), a, 130);
   stats = manager->Stats();
-  EXPECT_EQ(stats.exact_bytes_used, exact);
+  EXPECT_EQ(stats.sequence_bytes_used, exact);
   EXPECT_EQ(stats.block_bytes_used, 2 * (int8_block + f16_block));
   EXPECT_EQ(stats.num_tokens, 130);
   manager->Free(a);
   stats = manager->Stats();
   EXPECT_EQ(stats.block_bytes_used, 0u);
-  EXPECT_EQ(stats.exact_bytes_used, 0u);
+  EXPECT_EQ(stats.sequence_bytes_used, 0u);
   EXPECT_EQ(stats.block_bytes_committed, 2 * (int8_block + f16_block));
   EXPECT_EQ(stats.num_free_blocks, 10);
 }
@@ -134,7 +134,7 @@ TEST(KvCacheManager, ForkSharesBlocksAndSinksAndCopiesTheTail) {
   const SequenceId a = *manager->AddSequence();
   Append(manager.get(), a, 20);
   std::memset(manager->View(0, a).tail, 7, manager->View(0, a).tail_spec->BytesPerBlock());
-  const size_t used = manager->Stats().exact_bytes_used;
+  const size_t used = manager->Stats().sequence_bytes_used;
   const SequenceId b = *manager->Fork(a);
   const PagedKvView parent = manager->View(0, a);
   const PagedKvView child = manager->View(0, b);
@@ -144,7 +144,7 @@ TEST(KvCacheManager, ForkSharesBlocksAndSinksAndCopiesTheTail) {
   EXPECT_EQ(child.sinks, parent.sinks);
   EXPECT_NE(child.tail, parent.tail);
   EXPECT_EQ(std::memcmp(child.tail, parent.tail, parent.tail_spec->BytesPerBlock()), 0);
-  EXPECT_EQ(manager->Stats().exact_bytes_used - used, 2 * F16(16).BytesPerBlock());
+  EXPECT_EQ(manager->Stats().sequence_bytes_used - used, 2 * F16(16).BytesPerBlock());
 
   Append(manager.get(), a, 12);
   Append(manager.get(), b, 12);
@@ -155,7 +155,47 @@ TEST(KvCacheManager, ForkSharesBlocksAndSinksAndCopiesTheTail) {
   EXPECT_NE(manager->View(0, b).sinks, nullptr);
   manager->Free(b);
   EXPECT_EQ(manager->NumFreeBlocks(), 8);
-  EXPECT_EQ(manager->Stats().exact_bytes_used, 0u);
+  EXPECT_EQ(manager->Stats().sequence_bytes_used, 0u);
+}
+
+TEST(KvCacheManager, RecentCopiesBelongToTheSequence) {
+  KvCacheSpec int4 = Int8();
+  int4.k.dtype = int4.v.dtype = KvCacheDtype::kInt4;
+  int4.k.granularity = int4.v.granularity = ScaleGranularity::kPerTokenHeadU8;
+  int4.k.transform = KvTransform::kCentered;
+  int4.v.transform = KvTransform::kRotated;
+  KvCacheConfig config = {.layers = {int4, F16()},
+                          .static_scales = {},
+                          .num_blocks = 10,
+                          .max_num_seqs = 2,
+                          .num_recent_tokens = 128};
+  EXPECT_EQ(RecentSpec(F16()), std::nullopt);
+  EXPECT_EQ(RecentSpec(Int8()), std::nullopt);
+  const KvCacheSpec copy = *RecentSpec(int4);
+  EXPECT_EQ(copy.k.dtype, KvCacheDtype::kInt8);
+  EXPECT_EQ(copy.k.transform, KvTransform::kCentered);
+  auto manager = Make(config);
+  config.num_recent_tokens = 0;
+  EXPECT_EQ(manager->BytesPerSequence(), BytesPerSequence(config) + 2 * copy.BytesPerBlock());
+  EXPECT_EQ(manager->BytesPerSequence(), BytesPerSequence(manager->config()));
+
+  const SequenceId a = *manager->AddSequence();
+  Append(manager.get(), a, 200);
+  EXPECT_EQ(manager->View(1, a).recent, nullptr);
+  const PagedKvView parent = manager->View(0, a);
+  EXPECT_EQ(parent.recent_blocks, 2);
+  EXPECT_EQ(parent.RecentBlock(2), parent.RecentBlock(0));
+  EXPECT_EQ(parent.RecentBlock(1), parent.RecentBlock(0) + copy.BytesPerBlock());
+  std::memset(parent.RecentBlock(0), 3, 2 * copy.BytesPerBlock());
+  const SequenceId b = *manager->Fork(a);
+  const PagedKvView child = manager->View(0, b);
+  EXPECT_NE(child.recent, parent.recent);
+  EXPECT_EQ(std::memcmp(child.recent, parent.recent, 2 * copy.BytesPerBlock()), 0);
+
+  config.num_recent_tokens = 100;
+  const auto refused = KvCacheManager::Create(config);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
 }
 
 TEST(KvCacheManager, ForkInsideTheSinksCopiesThem) {

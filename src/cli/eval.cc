@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "cli/console.h"
 #include "cli/model_flags.h"
 #include "cli/verbs.h"
@@ -89,12 +91,18 @@ std::string ToText(const std::vector<EvaluationResult>& results) {
   return text;
 }
 
-// "int8", "int8@per_head", "int8+none" or "int8@per_group:32+none": each format of the list may
-// carry its own granularity and transform.
-EvaluationCandidate ParseCandidate(std::string text, const ModelFlags& flags) {
+// "int8", "int8@per_head", "int8+none", "int8@per_group:32+none", "int4~512": each format of the
+// list may carry its own granularity, transform and number of recent tokens.
+Result<EvaluationCandidate> ParseCandidate(std::string text, const ModelFlags& flags) {
   EvaluationCandidate candidate = {.kv_cache_dtype = {},
                                    .kv_scale_granularity = flags.kv_scale_granularity,
-                                   .kv_transform = flags.kv_transform};
+                                   .kv_transform = flags.kv_transform,
+                                   .kv_recent_tokens = flags.kv_recent_tokens};
+  if (const size_t tilde = text.find('~'); tilde != std::string::npos) {
+    TQ_ASSIGN_OR_RETURN(const uint64_t recent, ParseSize(text.substr(tilde + 1)));
+    candidate.kv_recent_tokens = static_cast<int>(std::min<uint64_t>(recent, INT_MAX));
+    text.resize(tilde);
+  }
   if (const size_t plus = text.find('+'); plus != std::string::npos) {
     candidate.kv_transform = text.substr(plus + 1);
     text.resize(plus);
@@ -238,7 +246,8 @@ Result<Measurement> Prepare(const EvalFlags& flags) {
       .progress = {}};
   TQ_ASSIGN_OR_RETURN(measurement.options.clip_rule, ParseClipRule(flags.clip));
   for (const std::string& format : flags.formats) {
-    measurement.options.candidates.push_back(ParseCandidate(format, flags.model));
+    TQ_ASSIGN_OR_RETURN(EvaluationCandidate candidate, ParseCandidate(format, flags.model));
+    measurement.options.candidates.push_back(std::move(candidate));
   }
   return measurement;
 }
@@ -295,8 +304,9 @@ Verb AddEval(CLI::App* program) {
   verb->remove_option(verb->get_option("--kv-cache-dtype"));
   verb->remove_option(verb->get_option("--max-model-len"));
   verb->add_option("--kv-cache-dtype", flags->formats,
-                   "formats to measure, each may carry a granularity and a transform: "
-                   "int8,int4@per_group:32,int8+none; recipe:NAME rounds as another engine does, "
+                   "formats to measure, each may carry a granularity, a transform and a number of "
+                   "recent tokens: int8,int4@per_group:32,int8+none,int4~512; recipe:NAME rounds "
+                   "as another engine does, "
                    "for comparison (recipe:? lists them)")
       ->delimiter(',')
       ->capture_default_str();

@@ -53,6 +53,7 @@ Result<EngineOptions> ModelFlags::ToEngineOptions() const {
   options.cache.kv_scale_granularity = kv_scale_granularity;
   options.cache.kv_transform = kv_transform;
   options.cache.kv_cache_dtype_layers = kv_cache_dtype_layers;
+  options.cache.num_recent_tokens = kv_recent_tokens;
   options.cache.block_size = block_size;
   options.cache.max_model_len = max_model_len;
   options.cache.memory_utilization = memory_utilization;
@@ -105,6 +106,10 @@ void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
   verb->add_option("--kv-cache-dtype-layers", flags->kv_cache_dtype_layers,
                    "overrides by layer, e.g. 0-3:f16,28-29:int8")
       ->group(kModelGroup);
+  verb->add_option("--kv-recent-tokens", flags->kv_recent_tokens,
+                   "newest tokens that are read in int8 where the format has fewer bits")
+      ->group(kModelGroup)
+      ->capture_default_str();
   verb->add_option("--kv-cache-memory", flags->kv_cache_memory,
                    "bytes for the cache, e.g. 512Mi or 2G")
       ->group(kModelGroup);

@@ -19,6 +19,7 @@ struct ModelFlags {
   std::string kv_transform;
   std::string kv_scales;  // path of a calibration table
   std::string kv_cache_dtype_layers;
+  int kv_recent_tokens = 0;
   std::string kv_cache_memory;
   double memory_utilization = 0.9;
   int max_model_len = 0;

@@ -270,7 +270,7 @@ void Engine::Impl::FillKvStats(RequestId id, RequestStats* stats) {
   stats->kv_tokens = cache.NumTokens(*sequence);
   const auto tokens = static_cast<size_t>(stats->kv_tokens);
   stats->kv_bytes = tokens / static_cast<size_t>(cache.block_size()) * plan.block_bytes +
-                    cache.ExactBytesPerSequence();
+                    cache.BytesPerSequence();
   stats->kv_bytes_f16 = tokens * plan.f16_bytes_per_token;
   // f16 has 16 bits per value.
   if (tokens > 0)

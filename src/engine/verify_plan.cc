@@ -75,6 +75,8 @@ uint64_t FillCache(KvCacheManager* cache, int num_seqs, int max_model_len) {
         std::memset(view.Block(i), 0, view.bytes_per_block);
       std::memset(view.tail, 0, view.tail_spec->BytesPerBlock());
       if (view.sinks != nullptr) std::memset(view.sinks, 0, view.sink_spec->BytesPerBlock());
+      for (int i = 0; i < view.recent_blocks; ++i)
+        std::memset(view.RecentBlock(static_cast<size_t>(i)), 0, view.bytes_per_recent_block);
     }
     cache->Commit(id);
   }
@@ -95,7 +97,7 @@ Result<VerifyReport> VerifyPlan(const std::string& path, const Ledger& ledger,
   CHECK(ledger.plan.has_value());
   const CachePlan& plan = *ledger.plan;
   // What start-up would find is settled: the same cache, whatever memory was planned for.
-  options.cache.kv_cache_memory = plan.pool_bytes + plan.exact_bytes;
+  options.cache.kv_cache_memory = plan.pool_bytes + plan.sequence_bytes;
   TQ_ASSIGN_OR_RETURN(auto model, Model::Load({.path = path}));
   TQ_ASSIGN_OR_RETURN(auto engine, Engine::Create(std::move(model), std::move(options)));
   ModelRunner& runner = engine->runner();
@@ -107,7 +109,7 @@ Result<VerifyReport> VerifyPlan(const std::string& path, const Ledger& ledger,
   report.figures = {
       {"weights", ledger.weights_bytes(), engine->model().weight_bytes(), 0},
       {"pool of blocks", plan.pool_bytes, stats.block_bytes_reserved, 0},
-      {"tails and sinks", plan.exact_bytes, stats.exact_bytes_reserved, 0},
+      {"tails, sinks, recent", plan.sequence_bytes, stats.sequence_bytes_reserved, 0},
       {"one block, all layers", plan.block_bytes, runner.cache().BytesPerBlockAllLayers(), 0},
       {"total at start-up", ledger.total_bytes, engine->ledger().total_bytes, 0},
       {"resident memory", ledger.total_bytes - (plan.pool_bytes - touched), resident, tolerance},

@@ -36,13 +36,13 @@ struct Lane {
     const StepInput input{sequence, chunk, logits};
     return runner->Execute({&input, 1});
   }
-  // Bits held per value with num_tokens in the cache: closed blocks, and the whole of tail and
-  // sinks.
+  // Bits held per value with num_tokens in the cache: closed blocks, and the whole of tail, sinks
+  // and recent copies.
   double EffectiveBits(int num_tokens) const {
     if (recipe.at_once) return recipe.bits_per_value;
     const int closed = num_tokens / runner->cache().block_size();
     const double bytes = static_cast<double>(closed) * static_cast<double>(plan.block_bytes) +
-                         static_cast<double>(plan.exact_bytes);
+                         static_cast<double>(plan.sequence_bytes);
     const double values =
         static_cast<double>(num_tokens) * static_cast<double>(plan.f16_bytes_per_token) / 2;
     return 8 * bytes / values;
@@ -60,6 +60,7 @@ Result<CachePlan> PlanCandidate(const Model& model, const EvaluationCandidate& c
   cache.kv_cache_dtype = candidate.kv_cache_dtype;
   cache.kv_scale_granularity = candidate.kv_scale_granularity;
   cache.kv_transform = candidate.kv_transform;
+  cache.num_recent_tokens = candidate.kv_recent_tokens;
   cache.max_num_seqs = 1;
   cache.max_model_len = options.context;
   TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
@@ -101,7 +102,7 @@ Result<Lane> MakeRecipeLane(const std::shared_ptr<const Model>& model,
       static_cast<uint64_t>(recipe.bits_per_value / 16 *
                             static_cast<double>(coded.f16_bytes_per_token *
                                                 static_cast<uint64_t>(options.cache.block_size)));
-  lane.plan.exact_bytes = coded.exact_bytes;
+  lane.plan.sequence_bytes = coded.sequence_bytes;
   lane.recipe = std::move(recipe);
   lane.runner->attention().set_recipe(lane.recipe.rounding.get());
   return lane;

@@ -22,6 +22,7 @@ struct EvaluationCandidate {
   std::string kv_cache_dtype;        // as the flags, or a recipe (eval/recipes.h)
   std::string kv_scale_granularity;  // empty = the format's default
   std::string kv_transform = {};     // empty = the format's default
+  int kv_recent_tokens = 0;
 };
 
 struct EvaluationOptions {

@@ -94,6 +94,9 @@ constexpr std::array kLadder = {
 };
 
 // Bits of closed blocks of 64 tokens; empty where the head size does not take the format.
+// Copies of recent tokens are priced at this context.
+constexpr int kRecentTokens = 512, kPricedContext = 8192;
+
 Result<double> BitsOf(const EvaluationCandidate& candidate, int head_dim) {
   TQ_ASSIGN_OR_RETURN(const KvSidePair sides,
                       ParseKvFormat(candidate.kv_cache_dtype, candidate.kv_scale_granularity,
@@ -101,7 +104,10 @@ Result<double> BitsOf(const EvaluationCandidate& candidate, int head_dim) {
   const KvCacheSpec spec = {
       .k = sides.k, .v = sides.v, .num_kv_heads = 1, .head_dim = head_dim, .block_size = 64};
   TQ_RETURN_IF_ERROR(spec.Validate());
-  return spec.BitsPerValue();
+  if (candidate.kv_recent_tokens == 0) return spec.BitsPerValue();
+  const auto recent = RecentSpec(spec);
+  if (!recent) return Fail(ErrorCode::kUnsupported, "no recent copies of this format");
+  return spec.BitsPerValue() + recent->BitsPerValue() * candidate.kv_recent_tokens / kPricedContext;
 }
 
 bool SameFormat(const EvaluationCandidate& a, const EvaluationCandidate& b) {
@@ -109,7 +115,8 @@ bool SameFormat(const EvaluationCandidate& a, const EvaluationCandidate& b) {
       ParseKvFormat(a.kv_cache_dtype, a.kv_scale_granularity, a.kv_transform, nullptr);
   const auto right =
       ParseKvFormat(b.kv_cache_dtype, b.kv_scale_granularity, b.kv_transform, nullptr);
-  return left && right && left->k == right->k && left->v == right->v;
+  return left && right && left->k == right->k && left->v == right->v &&
+         a.kv_recent_tokens == b.kv_recent_tokens;
 }
 
 }  // namespace
@@ -146,7 +153,8 @@ std::vector<std::string> GateViolations(const Gate& gate, const DivergenceSummar
 
 std::vector<EvaluationCandidate> GateAlternatives(const EvaluationCandidate& refused,
                                                   double bits_per_value, int head_dim) {
-  std::vector<EvaluationCandidate> tried = {{refused.kv_cache_dtype, "", ""}};
+  std::vector<EvaluationCandidate> tried = {{refused.kv_cache_dtype, "", ""},
+                                            {refused.kv_cache_dtype, "", "", kRecentTokens}};
   for (const auto& [dtype, granularity] : kLadder) tried.push_back({dtype, granularity, ""});
   std::vector<std::pair<double, EvaluationCandidate>> priced;
   for (const EvaluationCandidate& candidate : tried) {
@@ -154,9 +162,10 @@ std::vector<EvaluationCandidate> GateAlternatives(const EvaluationCandidate& ref
     if (!bits || *bits < bits_per_value - 1e-6 || SameFormat(candidate, refused)) continue;
     if (std::ranges::any_of(priced, [&](const auto& p) { return SameFormat(p.second, candidate); }))
       continue;
-    priced.emplace_back(*bits, candidate);
+    const auto at =
+        std::ranges::upper_bound(priced, *bits, {}, &std::pair<double, EvaluationCandidate>::first);
+    priced.emplace(at, *bits, candidate);
   }
-  std::ranges::stable_sort(priced, {}, &std::pair<double, EvaluationCandidate>::first);
   std::vector<EvaluationCandidate> result;
   for (auto& [bits, candidate] : priced) result.push_back(std::move(candidate));
   return result;
@@ -168,6 +177,9 @@ std::string ToFlags(const EvaluationCandidate& candidate) {
     flags += " --kv-scale-granularity " + candidate.kv_scale_granularity;
   }
   if (!candidate.kv_transform.empty()) flags += " --kv-transform " + candidate.kv_transform;
+  if (candidate.kv_recent_tokens > 0) {
+    flags += fmt::format(" --kv-recent-tokens {}", candidate.kv_recent_tokens);
+  }
   return flags;
 }
 

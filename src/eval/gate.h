@@ -37,8 +37,8 @@ Result<Gate> ParseGate(std::string_view text);
 std::vector<std::string> GateViolations(const Gate& gate, const DivergenceSummary& measured);
 
 // What may be tried instead of `refused`, cheapest first: the same formats with a dynamic scale or
-// rotated, finer granularity, K one format up, the next formats up to f16. Only such with at least
-// bits_per_value of it, and not itself.
+// rotated, the newest tokens in int8, finer granularity, K one format up, the next formats up to
+// f16. Only such with at least bits_per_value of it, and not itself.
 std::vector<EvaluationCandidate> GateAlternatives(const EvaluationCandidate& refused,
                                                   double bits_per_value, int head_dim);
 

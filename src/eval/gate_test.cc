@@ -82,13 +82,15 @@ std::vector<std::string> Alternatives(const EvaluationCandidate& refused, double
 TEST(Gate, AlternativesAscendInBits) {
   EXPECT_THAT(
       Alternatives({"int3", "", ""}, 3.1875, 64),
-      ElementsAre("--kv-cache-dtype int4", "--kv-cache-dtype int5", "--kv-cache-dtype int6/int4",
-                  "--kv-cache-dtype int6", "--kv-cache-dtype int8", "--kv-cache-dtype f16"));
+      ElementsAre("--kv-cache-dtype int3 --kv-recent-tokens 512", "--kv-cache-dtype int4",
+                  "--kv-cache-dtype int5", "--kv-cache-dtype int6/int4", "--kv-cache-dtype int6",
+                  "--kv-cache-dtype int8", "--kv-cache-dtype f16"));
   // Without rotation: the same bits with it come first. A head of 80 has no int5.
   EXPECT_THAT(Alternatives({"int8", "", "none"}, 8.25, 64).front(), "--kv-cache-dtype int8");
-  EXPECT_THAT(Alternatives({"int4", "", ""}, 4.2, 80),
-              ElementsAre("--kv-cache-dtype int6/int4", "--kv-cache-dtype int6",
-                          "--kv-cache-dtype int8", "--kv-cache-dtype f16"));
+  EXPECT_THAT(
+      Alternatives({"int4", "", ""}, 4.2, 80),
+      ElementsAre("--kv-cache-dtype int4 --kv-recent-tokens 512", "--kv-cache-dtype int6/int4",
+                  "--kv-cache-dtype int6", "--kv-cache-dtype int8", "--kv-cache-dtype f16"));
   // Static scales: the format with scales of its own first.
   EXPECT_THAT(Alternatives({"int8", "per_head", ""}, 8.0, 64).front(), "--kv-cache-dtype int8");
   EXPECT_THAT(Alternatives({"f16", "", ""}, 16.0, 64), IsEmpty());

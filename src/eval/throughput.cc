@@ -61,7 +61,7 @@ class Bench {
 
   const std::string& dtype() const { return dtype_; }
   size_t kv_bytes() {
-    return runner_->cache().Stats().block_bytes_used + runner_->cache().Stats().exact_bytes_used;
+    return runner_->cache().Stats().block_bytes_used + runner_->cache().Stats().sequence_bytes_used;
   }
 
   // Brings `batch` sequences to `depth` tokens. False when stopped.

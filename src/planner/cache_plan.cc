@@ -14,6 +14,7 @@ namespace turboquant {
 namespace {
 
 constexpr std::string_view kLayersFlag = "--kv-cache-dtype-layers";
+constexpr int kMaxRecentTokens = 1 << 20;
 
 struct LayerRange {
   int first, last;
@@ -151,20 +152,41 @@ Status CheckOptions(const CacheModel& model, const CachePlanOptions& options) {
     return fail(
         fmt::format("{} sink tokens: must be 0 to {}", options.num_sink_tokens, kSinkTileTokens));
   }
+  if (options.num_recent_tokens < 0 || options.num_recent_tokens > kMaxRecentTokens) {
+    return fail(fmt::format("--kv-recent-tokens {}: must be 0 to {}", options.num_recent_tokens,
+                            kMaxRecentTokens));
+  }
+  return {};
+}
+
+// Whole blocks of recent tokens, and the note that says so.
+Status SetRecentTokens(const CachePlanOptions& options, CachePlan* plan) {
+  if (options.num_recent_tokens == 0) return {};
+  const std::vector<KvCacheSpec>& layers = plan->config.layers;
+  if (std::ranges::none_of(layers,
+                           [](const KvCacheSpec& spec) { return RecentSpec(spec).has_value(); })) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "--kv-recent-tokens {}: no layer of {} has dynamic codes of fewer than 8 bits "
+                "that int8 copies would stand in for",
+                options.num_recent_tokens, plan->formats);
+  }
+  const int blocks = (options.num_recent_tokens + options.block_size - 1) / options.block_size;
+  plan->config.num_recent_tokens = blocks * options.block_size;
+  plan->formats += fmt::format(", newest {} int8", plan->config.num_recent_tokens);
   return {};
 }
 
 // Sizes of a cache with these layers under a budget.
 struct Fit {
-  uint64_t block_bytes, exact_bytes;
-  int64_t num_blocks;  // that the budget allows beside the exact tokens of all sequences
+  uint64_t block_bytes, sequence_bytes;
+  int64_t num_blocks;  // that the budget allows beside what sequences hold of their own
 };
 
 Fit FitBlocks(const KvCacheConfig& config, uint64_t budget) {
   Fit fit{};
   fit.block_bytes = BlockBytes(config.layers);
-  fit.exact_bytes = static_cast<uint64_t>(config.max_num_seqs) * ExactBytesPerSequence(config);
-  const uint64_t left = budget > fit.exact_bytes ? budget - fit.exact_bytes : 0;
+  fit.sequence_bytes = static_cast<uint64_t>(config.max_num_seqs) * BytesPerSequence(config);
+  const uint64_t left = budget > fit.sequence_bytes ? budget - fit.sequence_bytes : 0;
   fit.num_blocks = static_cast<int64_t>(std::min<uint64_t>(left / fit.block_bytes, kMaxBlocks));
   return fit;
 }
@@ -179,7 +201,7 @@ std::string FormatThatFits(const KvCacheConfig& config, const CacheModel& model,
     other.kv_scale_granularity.clear();
     other.kv_transform.clear();
     other.kv_cache_dtype_layers.clear();
-    KvCacheConfig smaller = config;
+    KvCacheConfig smaller = config;  // with the recent tokens
     std::vector<std::string> notes;
     auto layers = LayerSpecs(model, other, &notes);
     if (!layers) continue;
@@ -195,7 +217,8 @@ std::unexpected<Error> DoesNotFit(const KvCacheConfig& config, const CacheModel&
                                   int max_model_len) {
   const Fit fit = FitBlocks(config, budget);
   const int64_t needed_blocks = BlocksNeeded(options.block_size, max_model_len, 1);
-  const uint64_t needed = static_cast<uint64_t>(needed_blocks) * fit.block_bytes + fit.exact_bytes;
+  const uint64_t needed =
+      static_cast<uint64_t>(needed_blocks) * fit.block_bytes + fit.sequence_bytes;
   std::vector<std::string> ways;
   // A sequence fills its last block's tail before it needs another block.
   if (fit.num_blocks > 0)
@@ -206,10 +229,10 @@ std::unexpected<Error> DoesNotFit(const KvCacheConfig& config, const CacheModel&
     ways.push_back(std::move(format));
   }
   if (ways.empty() && config.max_num_seqs > 1) {
-    const uint64_t exact = fit.exact_bytes / static_cast<uint64_t>(config.max_num_seqs);
+    const uint64_t own = fit.sequence_bytes / static_cast<uint64_t>(config.max_num_seqs);
     const uint64_t blocks = static_cast<uint64_t>(needed_blocks) * fit.block_bytes;
-    if (budget > blocks + exact)
-      ways.push_back(fmt::format("--max-num-seqs {}", (budget - blocks) / exact));
+    if (budget > blocks + own)
+      ways.push_back(fmt::format("--max-num-seqs {}", (budget - blocks) / own));
   }
   std::string text;
   for (const std::string& way : ways)
@@ -249,7 +272,7 @@ Status SizePool(const CacheModel& model, const CachePlanOptions& options, uint64
                                       useful * block_size));
   }
   plan->block_bytes = fit.block_bytes;
-  plan->exact_bytes = fit.exact_bytes;
+  plan->sequence_bytes = fit.sequence_bytes;
   plan->pool_bytes = static_cast<uint64_t>(config.num_blocks) * fit.block_bytes;
   return {};
 }
@@ -289,6 +312,7 @@ Result<CachePlan> StartPlan(const CacheModel& model, const CachePlanOptions& opt
   plan.bytes_per_token = static_cast<double>(plan.block_bytes) / options.block_size;
   plan.bits_per_value = 8 * plan.bytes_per_token / static_cast<double>(values_per_token);
   plan.formats = DescribeFormats(plan.config.layers);
+  TQ_RETURN_IF_ERROR(SetRecentTokens(options, &plan));
   return plan;
 }
 
@@ -349,8 +373,7 @@ Result<CachePlan> PlanWithoutLimit(const CacheModel& model, const CachePlanOptio
   const int64_t blocks = BlocksNeeded(options.block_size, plan.max_model_len, options.max_num_seqs);
   plan.config.num_blocks = static_cast<int>(std::min<int64_t>(blocks, kMaxBlocks));
   plan.pool_bytes = ProductOf({static_cast<uint64_t>(blocks), plan.block_bytes});
-  plan.exact_bytes =
-      static_cast<uint64_t>(options.max_num_seqs) * ExactBytesPerSequence(plan.config);
+  plan.sequence_bytes = static_cast<uint64_t>(options.max_num_seqs) * BytesPerSequence(plan.config);
   return plan;
 }
 

@@ -28,6 +28,9 @@ struct CachePlanOptions {
   std::shared_ptr<const CalibrationTable> calibration = {};
   int block_size = 64;
   int num_sink_tokens = 4;
+  // Tokens of the newest closed blocks that are read in int8 where codes are narrower (flag
+  // --kv-recent-tokens); rounded up to whole blocks.
+  int num_recent_tokens = 0;
   int max_num_seqs = 1;
   int max_model_len = 0;  // 0 = the model's, or what fits if that is less
   std::optional<uint64_t> kv_cache_memory =
@@ -59,7 +62,7 @@ struct CachePlan {
   int max_num_seqs = 1;
   uint64_t block_bytes = 0;    // one block, all layers
   uint64_t pool_bytes = 0;     // config.num_blocks * block_bytes
-  uint64_t exact_bytes = 0;    // tails and sinks of max_num_seqs sequences
+  uint64_t sequence_bytes = 0;  // tails, sinks and recent copies of max_num_seqs sequences
   double bits_per_value = 0;   // of closed blocks, mean over layers and sides, weighted by values
   double bytes_per_token = 0;  // of closed blocks, all layers
   uint64_t f16_bytes_per_token = 0;

@@ -56,8 +56,27 @@ TEST(CachePlan, IsWhatTheManagerReserves) {
   auto manager = KvCacheManager::Create(plan.config);
   ASSERT_TRUE(manager) << manager.error().message;
   EXPECT_EQ((*manager)->Stats().block_bytes_reserved, plan.pool_bytes);
-  EXPECT_EQ((*manager)->Stats().exact_bytes_reserved, plan.exact_bytes);
+  EXPECT_EQ((*manager)->Stats().sequence_bytes_reserved, plan.sequence_bytes);
   EXPECT_EQ(plan.config.num_blocks, 3 * (1000 / 64));
+}
+
+TEST(CachePlan, RecentTokensAreWholeBlocks) {
+  const CachePlan plan = Plan(
+      {.kv_cache_dtype = "int4", .kv_cache_dtype_layers = "0-3:f16", .num_recent_tokens = 500});
+  EXPECT_EQ(plan.config.num_recent_tokens, 512);
+  EXPECT_HAS(plan.formats, ", newest 512 int8");
+  // 26 layers of 3 heads, 512 tokens of K and V with 66 bytes each.
+  const CachePlan without = Plan({.kv_cache_dtype = "int4", .kv_cache_dtype_layers = "0-3:f16"});
+  EXPECT_EQ(plan.sequence_bytes - without.sequence_bytes, 26u * 3 * 512 * 2 * 66);
+  EXPECT_EQ(plan.bits_per_value, without.bits_per_value);
+  auto manager = KvCacheManager::Create(plan.config);
+  ASSERT_TRUE(manager) << manager.error().message;
+  EXPECT_EQ((*manager)->Stats().sequence_bytes_reserved, plan.sequence_bytes);
+
+  EXPECT_HAS(PlanError({.kv_cache_dtype = "int8", .num_recent_tokens = 512}).message,
+             "--kv-recent-tokens 512: no layer of int8");
+  EXPECT_HAS(PlanError({.kv_cache_dtype = "int4", .num_recent_tokens = -1}).message,
+             "--kv-recent-tokens -1");
 }
 
 TEST(CachePlan, OverridesApplyInOrder) {
@@ -119,11 +138,11 @@ TEST(CachePlan, CutsTheModelsContextToTheMemory) {
   const CachePlanOptions options = {.kv_cache_memory = 20 * kMiB};
   const CachePlan plan = Plan(options);
   EXPECT_EQ(plan.config.num_blocks,
-            static_cast<int>((20 * kMiB - plan.exact_bytes) / plan.block_bytes));
+            static_cast<int>((20 * kMiB - plan.sequence_bytes) / plan.block_bytes));
   EXPECT_EQ(plan.max_model_len, plan.config.num_blocks * 64);
   EXPECT_LT(plan.max_model_len, 8192);
-  EXPECT_LE(plan.pool_bytes + plan.exact_bytes, 20 * kMiB);
-  EXPECT_GT(plan.pool_bytes + plan.exact_bytes + plan.block_bytes, 20 * kMiB);
+  EXPECT_LE(plan.pool_bytes + plan.sequence_bytes, 20 * kMiB);
+  EXPECT_GT(plan.pool_bytes + plan.sequence_bytes + plan.block_bytes, 20 * kMiB);
   ASSERT_EQ(plan.notes.size(), 1u);
   EXPECT_HAS(plan.notes[0], "cut from the model's 8192");
 }
@@ -131,8 +150,8 @@ TEST(CachePlan, CutsTheModelsContextToTheMemory) {
 TEST(CachePlan, MemoryAskedForIsThePool) {
   const CachePlan plan = Plan({.max_model_len = 1000, .kv_cache_memory = 200 * kMiB});
   EXPECT_GT(plan.PoolTokens(), 1000);
-  EXPECT_LE(plan.pool_bytes + plan.exact_bytes, 200 * kMiB);
-  EXPECT_GT(plan.pool_bytes + plan.exact_bytes + plan.block_bytes, 200 * kMiB);
+  EXPECT_LE(plan.pool_bytes + plan.sequence_bytes, 200 * kMiB);
+  EXPECT_GT(plan.pool_bytes + plan.sequence_bytes + plan.block_bytes, 200 * kMiB);
 }
 
 TEST(CachePlan, RefusesAContextThatDoesNotFitAndSaysWhatWould) {
@@ -163,8 +182,8 @@ TEST(CachePlan, TailsOfTooManySequencesAreAnError) {
 TEST(CachePlan, ShareOfMemoryCountsWeights) {
   const MemoryBudget memory = {.usable_bytes = 1000 * kMiB, .reserved_bytes = 480 * kMiB};
   const CachePlan plan = Plan({.max_num_seqs = 64, .memory_utilization = 0.7}, memory);
-  EXPECT_LE(plan.pool_bytes + plan.exact_bytes, 220 * kMiB);
-  EXPECT_GT(plan.pool_bytes + plan.exact_bytes + plan.block_bytes, 220 * kMiB);
+  EXPECT_LE(plan.pool_bytes + plan.sequence_bytes, 220 * kMiB);
+  EXPECT_GT(plan.pool_bytes + plan.sequence_bytes + plan.block_bytes, 220 * kMiB);
   EXPECT_HAS(plan.notes.at(0), "the pool holds");
   EXPECT_HAS(PlanError({.memory_utilization = 0.4}, memory).message, "no memory for the KV cache");
   EXPECT_HAS(PlanError({.kv_cache_memory = 521 * kMiB}, memory).message,

@@ -40,7 +40,7 @@ std::string_view DefaultFormat(EngineKind engine) {
   return "";
 }
 
-uint64_t CacheBytes::total() const { return SumOf({payload, scales, padding, exact, state}); }
+uint64_t CacheBytes::total() const { return SumOf({payload, scales, padding, sequences, state}); }
 
 double CacheProfile::BytesPerToken() const {
   double bytes = 0;

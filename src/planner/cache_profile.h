@@ -34,7 +34,7 @@ struct CacheBytes {
   uint64_t payload = 0;  // codes of K and V
   uint64_t scales = 0;   // scales and zero points
   uint64_t padding = 0;  // alignment, block and page ends, layers added to fill groups
-  uint64_t exact = 0;    // exact newest and first tokens (tails and sinks)
+  uint64_t sequences = 0;  // exact newest and first tokens (tails and sinks), recent copies
   uint64_t state = 0;    // recurrent layers
   uint64_t total() const;
 };

@@ -66,9 +66,14 @@ void AddCacheLines(Ledger* ledger) {
   AddLine("KV payload", cache.payload, Origin::kExact, ledger->profile->formats(), ledger);
   AddLine("KV scales", cache.scales, Origin::kExact, "with zero points and block means", ledger);
   AddLine("KV padding", cache.padding, Origin::kExact, "alignment and ends of blocks", ledger);
-  if (ours)
-    AddLine("KV tails and sinks", cache.exact, Origin::kExact,
-            "newest block and first tokens of each sequence, exact", ledger);
+  if (ours) {
+    const bool recent = ledger->options.cache.num_recent_tokens > 0;
+    AddLine(recent ? "KV tails, sinks, recent" : "KV tails and sinks", cache.sequences,
+            Origin::kExact,
+            fmt::format("newest block and first tokens of each sequence, exact{}",
+                        recent ? "; recent blocks in int8" : ""),
+            ledger);
+  }
   if (cache.state > 0)
     AddLine("recurrent state", cache.state, Origin::kExact, "f32, per sequence", ledger);
   if (ledger->pool_bytes > cache.total()) {
@@ -127,7 +132,7 @@ Status PlanOurs(const CacheModel& model, uint64_t reserved, Ledger* ledger) {
     return {};
   }
   ledger->max_model_len = plan->max_model_len;
-  ledger->pool_bytes = plan->pool_bytes + plan->exact_bytes;
+  ledger->pool_bytes = plan->pool_bytes + plan->sequence_bytes;
   ledger->notes.insert(ledger->notes.end(), plan->notes.begin(), plan->notes.end());
   ledger->plan = std::move(*plan);
   return {};

@@ -28,13 +28,17 @@ class TurboquantProfile : public CacheProfile {
     block_size_ = plan.config.layers[0].block_size;
     formats_ = plan.formats;
     notes_ = plan.notes;
-    exact_per_sequence_ = ExactBytesPerSequence(plan.config);
+    bytes_per_sequence_ = BytesPerSequence(plan.config);
     bool slides = false;
     for (size_t i = 0; i < plan.config.layers.size(); ++i) {
       const KvCacheSpec& spec = plan.config.layers[i];
       const CacheBytes parts = BlockParts(spec);
       AddTo(parts, &block_);
       slides = slides || model.layers[i].kind == LayerKind::kSliding;
+      if (const auto recent = RecentSpec(spec); recent && plan.config.num_recent_tokens > 0) {
+        recent_bytes_ += recent->BytesPerToken() - spec.BytesPerToken();
+        recent_tokens_ = plan.config.num_recent_tokens;
+      }
       layers_.push_back({.shape = model.layers[i],
                          .format = spec.ToString(),
                          .payload = PerToken(parts.payload),
@@ -49,8 +53,14 @@ class TurboquantProfile : public CacheProfile {
   CacheBytes Bytes(int64_t context, int64_t num_seqs) const override {
     CacheBytes bytes =
         Times(block_, static_cast<uint64_t>(BlocksNeeded(block_size_, context, num_seqs)));
-    bytes.exact = ProductOf({static_cast<uint64_t>(num_seqs), exact_per_sequence_});
+    bytes.sequences = ProductOf({static_cast<uint64_t>(num_seqs), bytes_per_sequence_});
     return bytes;
+  }
+
+  // Recent tokens are read as their copies; what a window would hide of them is not subtracted.
+  uint64_t BytesRead(int64_t context) const override {
+    const auto recent = static_cast<double>(std::min<int64_t>(context, recent_tokens_));
+    return CacheProfile::BytesRead(context) + static_cast<uint64_t>(recent * recent_bytes_);
   }
 
  private:
@@ -59,7 +69,9 @@ class TurboquantProfile : public CacheProfile {
   }
 
   CacheBytes block_;  // one block over all layers
-  uint64_t exact_per_sequence_ = 0;
+  uint64_t bytes_per_sequence_ = 0;
+  int recent_tokens_ = 0;
+  double recent_bytes_ = 0;  // that reading a recent token takes more than another one
 };
 
 }  // namespace
@@ -86,7 +98,7 @@ void AddTo(const CacheBytes& part, CacheBytes* sum) {
   sum->payload = SumOf({sum->payload, part.payload});
   sum->scales = SumOf({sum->scales, part.scales});
   sum->padding = SumOf({sum->padding, part.padding});
-  sum->exact = SumOf({sum->exact, part.exact});
+  sum->sequences = SumOf({sum->sequences, part.sequences});
   sum->state = SumOf({sum->state, part.state});
 }
 
@@ -94,7 +106,7 @@ CacheBytes Times(const CacheBytes& bytes, uint64_t count) {
   return {.payload = ProductOf({bytes.payload, count}),
           .scales = ProductOf({bytes.scales, count}),
           .padding = ProductOf({bytes.padding, count}),
-          .exact = ProductOf({bytes.exact, count}),
+          .sequences = ProductOf({bytes.sequences, count}),
           .state = ProductOf({bytes.state, count})};
 }
 

@@ -48,7 +48,7 @@ Json KvJson(const Ledger& ledger) {
           {"payload", ledger.cache.payload},
           {"scales", ledger.cache.scales},
           {"padding", ledger.cache.padding},
-          {"tail", ledger.cache.exact},
+          {"tail", ledger.cache.sequences},
           {"state", ledger.cache.state},
           {"bytes", ledger.cache.total()},
           {"bytes_per_sequence", one.total()},

@@ -76,7 +76,7 @@ void Plan(ByteSource& in) {
   CHECK_GT(plan->config.num_blocks, 0);
   CHECK_GT(plan->max_model_len, 0);
   CHECK_EQ(plan->pool_bytes, plan->block_bytes * static_cast<uint64_t>(plan->config.num_blocks));
-  CHECK_LE(plan->pool_bytes + plan->exact_bytes, memory.usable_bytes);
+  CHECK_LE(plan->pool_bytes + plan->sequence_bytes, memory.usable_bytes);
 }
 
 void Arguments(ByteSource& in) {

@@ -19,6 +19,7 @@ COMBINATIONS = [
     ["--kv-cache-dtype", "fp8_e5m2", "--max-model-len", "4096"],
     ["--kv-cache-dtype", "int4", "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int4_asym", "--max-model-len", "8192"],
+    ["--kv-cache-dtype", "int4", "--kv-recent-tokens", "512", "--max-num-seqs", "2", "--max-model-len", "4096"],
     ["--kv-cache-dtype", "int8/int4", "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int4_sym", "--kv-scale-granularity", "per_group:32", "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int8", "--kv-scale-granularity", "per_group:64", "--max-model-len", "8192"],

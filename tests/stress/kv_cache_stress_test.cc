@@ -95,7 +95,7 @@ class Stress {
     while (!sequences_.empty()) Free(0);
     const KvCacheStats stats = manager_->Stats();
     EXPECT_EQ(stats.num_free_blocks, kNumBlocks);
-    EXPECT_EQ(stats.exact_bytes_used, 0u);
+    EXPECT_EQ(stats.sequence_bytes_used, 0u);
     EXPECT_EQ(live_blocks_, 0);
     // The run has been where it is meant to go.
     EXPECT_GT(num_refused_, steps / 100);

@@ -124,7 +124,7 @@ TEST(EngineSystem, PreemptedRequestsResumeWithTheSameTokens) {
   options.cache.max_model_len = length;
   const CachePlan& plan = roomy->plan();
   options.cache.kv_cache_memory =
-      plan.exact_bytes + static_cast<uint64_t>(num_blocks) * plan.block_bytes;
+      plan.sequence_bytes + static_cast<uint64_t>(num_blocks) * plan.block_bytes;
   auto tight = MakeEngine(options);
   ASSERT_EQ(tight->plan().config.num_blocks, num_blocks);
   std::vector<RequestId> ids;
@@ -302,7 +302,7 @@ TEST(EngineSystem, StatsAreTheAllocatorsBytes) {
   EXPECT_EQ(stats.generated_tokens, 30);
   EXPECT_EQ(stats.kv_tokens, 129);
   EXPECT_EQ(stats.kv_bytes,
-            129 / 16 * plan.block_bytes + engine->runner().cache().ExactBytesPerSequence());
+            129 / 16 * plan.block_bytes + engine->runner().cache().BytesPerSequence());
   EXPECT_EQ(stats.kv_bytes_f16, 129 * plan.f16_bytes_per_token);
   EXPECT_DOUBLE_EQ(stats.bits_per_value, plan.bits_per_value);
   EXPECT_GT(stats.effective_bits, stats.bits_per_value);
