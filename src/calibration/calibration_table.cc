@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "model/fingerprint_json.h"
 #include "model/json_text.h"
 
 namespace turboquant {
@@ -86,7 +87,6 @@ class Reader {
                 fmt::format(format, std::forward<Args>(args)...));
   }
   Status ReadHeader(CalibrationTable* table) const;
-  Status ReadModel(const Json& model, ModelFingerprint* fingerprint) const;
   Result<std::vector<double>> ReadRanges(const Json& side, const char* key, size_t count,
                                          const std::string& place) const;
   Result<CalibratedSide> ReadSide(const Json& layer, const char* key, const CalibrationTable& table,
@@ -95,29 +95,6 @@ class Reader {
   const Json& document_;
   const std::string& path_;
 };
-
-Status Reader::ReadModel(const Json& model, ModelFingerprint* fingerprint) const {
-  const auto text = [&](const char* key, std::string* value) {
-    const bool ok = model.contains(key) && model[key].is_string();
-    if (ok) *value = model[key].get<std::string>();
-    return ok;
-  };
-  const auto count = [&](const char* key, int most, int* value) {
-    const bool ok = model.contains(key) && model[key].is_number_unsigned() &&
-                    model[key].get<uint64_t>() >= 1 &&
-                    model[key].get<uint64_t>() <= static_cast<uint64_t>(most);
-    if (ok) *value = model[key].get<int>();
-    return ok;
-  };
-  const bool ok = text("architecture", &fingerprint->architecture) &&
-                  text("tensor_hash", &fingerprint->tensor_hash) &&
-                  text("tokenizer_hash", &fingerprint->tokenizer_hash) &&
-                  count("num_layers", 1 << 16, &fingerprint->num_layers) &&
-                  count("num_kv_heads", 1 << 16, &fingerprint->num_kv_heads) &&
-                  count("head_dim", 512, &fingerprint->head_dim);
-  if (!ok) return Bad("the description of the model is incomplete");
-  return {};
-}
 
 Status Reader::ReadHeader(CalibrationTable* table) const {
   if (!document_.is_object() || document_.value("format", Json()) != kFormat) {
@@ -130,7 +107,9 @@ Status Reader::ReadHeader(CalibrationTable* table) const {
   for (const char* key : {"model", "recipe"}) {
     if (!document_.contains(key) || !document_[key].is_object()) return Bad("no \"{}\"", key);
   }
-  TQ_RETURN_IF_ERROR(ReadModel(document_["model"], &table->model));
+  auto model = ParseFingerprint(document_["model"]);
+  if (!model) return Bad("{}", model.error().message);
+  table->model = std::move(*model);
   const Json& recipe = document_["recipe"];
   if (!recipe.contains("clip_rule") || !recipe["clip_rule"].is_string() ||
       !recipe.contains("num_tokens") || !recipe["num_tokens"].is_number_unsigned() ||
@@ -251,23 +230,7 @@ void WarnOfHead(const HeadStatistics& head, float range, const std::string& plac
 }  // namespace
 
 Status CalibrationTable::CheckModel(const ModelFingerprint& other) const {
-  const auto differs = [](const char* what, const auto& made_for, const auto& is) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "the calibration table was made for another model: {} {}, this one has {}", what,
-                made_for, is);
-  };
-  if (model.architecture != other.architecture)
-    return differs("architecture", model.architecture, other.architecture);
-  if (model.num_layers != other.num_layers)
-    return differs("layers", model.num_layers, other.num_layers);
-  if (model.num_kv_heads != other.num_kv_heads)
-    return differs("KV heads", model.num_kv_heads, other.num_kv_heads);
-  if (model.head_dim != other.head_dim) return differs("head size", model.head_dim, other.head_dim);
-  if (model.tensor_hash != other.tensor_hash)
-    return differs("weights", model.tensor_hash, other.tensor_hash);
-  if (model.tokenizer_hash != other.tokenizer_hash)
-    return differs("tokenizer", model.tokenizer_hash, other.tokenizer_hash);
-  return {};
+  return CheckSameModel("the calibration table", model, other);
 }
 
 Status CalibrationTable::CheckSpec(const KvCacheSpec& spec) const {
@@ -310,18 +273,11 @@ std::string ToJson(const CalibrationTable& table) {
   for (const CalibratedLayer& layer : table.layers) {
     layers.push_back({{"k", SideToJson(layer.k, imported)}, {"v", SideToJson(layer.v, imported)}});
   }
-  const ModelFingerprint& model = table.model;
   const std::string digest = Digest(layers);
   const Json document = {
       {"format", kFormat},
       {"version", kVersion},
-      {"model",
-       {{"architecture", model.architecture},
-        {"num_layers", model.num_layers},
-        {"num_kv_heads", model.num_kv_heads},
-        {"head_dim", model.head_dim},
-        {"tensor_hash", model.tensor_hash},
-        {"tokenizer_hash", model.tokenizer_hash}}},
+      {"model", ToJson(table.model)},
       {"recipe",
        {{"clip_rule", table.clip_rule}, {"num_tokens", table.num_tokens}, {"texts", table.texts}}},
       {"digest", digest},

@@ -18,7 +18,7 @@ namespace turboquant::cli {
 namespace {
 
 // Verbs of the design that this version does not have: said plainly, not as an unknown word.
-constexpr std::array kPlannedVerbs = {"serve", "tune"};
+constexpr std::array kPlannedVerbs = {"serve"};
 
 int UsageError(std::string_view message) {
   return Report(Error{ErrorCode::kInvalidArgument, fmt::format("{} (turboquant help)", message)});

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "calibration/calibration_table.h"
+#include "calibration/kv_plan.h"
 #include "cli/console.h"
 #include "model/fingerprint.h"
 
@@ -45,6 +46,17 @@ static Result<std::shared_ptr<const CalibrationTable>> LoadCalibration(
   return std::make_shared<const CalibrationTable>(std::move(table));
 }
 
+// The overrides by layer that a plan amounts to.
+static Result<std::string> LoadPlan(const std::string& path, const std::string& model_path) {
+  TQ_ASSIGN_OR_RETURN(const std::string json, ReadFile(path));
+  TQ_ASSIGN_OR_RETURN(const KvPlan plan, ParseKvPlan(json, path));
+  TQ_ASSIGN_OR_RETURN(const ModelFingerprint model, FingerprintModel(model_path));
+  if (const Status fits = plan.CheckModel(model); !fits) {
+    return Fail(fits.error().code, "{}: {}", path, fits.error().message);
+  }
+  return plan.ToOverrides();
+}
+
 std::string ModelFlags::ModelPath() const { return model.empty() ? DefaultModelPath() : model; }
 
 Result<EngineOptions> ModelFlags::ToEngineOptions() const {
@@ -53,6 +65,13 @@ Result<EngineOptions> ModelFlags::ToEngineOptions() const {
   options.cache.kv_scale_granularity = kv_scale_granularity;
   options.cache.kv_transform = kv_transform;
   options.cache.kv_cache_dtype_layers = kv_cache_dtype_layers;
+  if (!kv_plan.empty()) {
+    if (!kv_cache_dtype_layers.empty()) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "--kv-plan and --kv-cache-dtype-layers both say what layers are: give one");
+    }
+    TQ_ASSIGN_OR_RETURN(options.cache.kv_cache_dtype_layers, LoadPlan(kv_plan, ModelPath()));
+  }
   options.cache.num_recent_tokens = kv_recent_tokens;
   options.cache.block_size = block_size;
   options.cache.max_model_len = max_model_len;
@@ -105,6 +124,9 @@ void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
       ->group(kModelGroup);
   verb->add_option("--kv-cache-dtype-layers", flags->kv_cache_dtype_layers,
                    "overrides by layer, e.g. 0-3:f16,28-29:int8")
+      ->group(kModelGroup);
+  verb->add_option("--kv-plan", flags->kv_plan,
+                   "formats of all layers of this model (turboquant tune)")
       ->group(kModelGroup);
   verb->add_option("--kv-recent-tokens", flags->kv_recent_tokens,
                    "newest tokens that are read in int8 where the format has fewer bits")

@@ -19,6 +19,7 @@ struct ModelFlags {
   std::string kv_transform;
   std::string kv_scales;  // path of a calibration table
   std::string kv_cache_dtype_layers;
+  std::string kv_plan;  // path
   int kv_recent_tokens = 0;
   std::string kv_cache_memory;
   double memory_utilization = 0.9;
@@ -28,7 +29,8 @@ struct ModelFlags {
   std::string isa;
 
   std::string ModelPath() const;
-  // Reads the calibration table, where one is named, and checks it against the model's file.
+  // Reads the calibration table and the plan, where they are named, and checks them against the
+  // model's file.
   Result<EngineOptions> ToEngineOptions() const;
 };
 void AddModelFlags(CLI::App* verb, ModelFlags* flags);

@@ -22,6 +22,7 @@ Verb AddBench(CLI::App* program);
 Verb AddPlan(CLI::App* program);
 Verb AddDoctor(CLI::App* program);
 Verb AddCalibrate(CLI::App* program);
+Verb AddTune(CLI::App* program);
 Verb AddConvert(CLI::App* program);
 Verb AddCompletion(CLI::App* program);
 

@@ -61,6 +61,9 @@ Result<CachePlan> PlanCandidate(const Model& model, const EvaluationCandidate& c
   cache.kv_scale_granularity = candidate.kv_scale_granularity;
   cache.kv_transform = candidate.kv_transform;
   cache.num_recent_tokens = candidate.kv_recent_tokens;
+  if (!candidate.kv_cache_dtype_layers.empty()) {
+    cache.kv_cache_dtype_layers = candidate.kv_cache_dtype_layers;
+  }
   cache.max_num_seqs = 1;
   cache.max_model_len = options.context;
   TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());

@@ -23,6 +23,7 @@ struct EvaluationCandidate {
   std::string kv_scale_granularity;  // empty = the format's default
   std::string kv_transform = {};     // empty = the format's default
   int kv_recent_tokens = 0;
+  std::string kv_cache_dtype_layers = {};  // empty = those of EvaluationOptions::cache
 };
 
 struct EvaluationOptions {

@@ -185,7 +185,8 @@ struct Fit {
 Fit FitBlocks(const KvCacheConfig& config, uint64_t budget) {
   Fit fit{};
   fit.block_bytes = BlockBytes(config.layers);
-  fit.sequence_bytes = static_cast<uint64_t>(config.max_num_seqs) * BytesPerSequence(config);
+  fit.sequence_bytes =
+      ProductOf({static_cast<uint64_t>(config.max_num_seqs), BytesPerSequence(config)});
   const uint64_t left = budget > fit.sequence_bytes ? budget - fit.sequence_bytes : 0;
   fit.num_blocks = static_cast<int64_t>(std::min<uint64_t>(left / fit.block_bytes, kMaxBlocks));
   return fit;
@@ -218,7 +219,7 @@ std::unexpected<Error> DoesNotFit(const KvCacheConfig& config, const CacheModel&
   const Fit fit = FitBlocks(config, budget);
   const int64_t needed_blocks = BlocksNeeded(options.block_size, max_model_len, 1);
   const uint64_t needed =
-      static_cast<uint64_t>(needed_blocks) * fit.block_bytes + fit.sequence_bytes;
+      SumOf({static_cast<uint64_t>(needed_blocks) * fit.block_bytes, fit.sequence_bytes});
   std::vector<std::string> ways;
   // A sequence fills its last block's tail before it needs another block.
   if (fit.num_blocks > 0)
@@ -229,7 +230,7 @@ std::unexpected<Error> DoesNotFit(const KvCacheConfig& config, const CacheModel&
     ways.push_back(std::move(format));
   }
   if (ways.empty() && config.max_num_seqs > 1) {
-    const uint64_t own = fit.sequence_bytes / static_cast<uint64_t>(config.max_num_seqs);
+    const uint64_t own = BytesPerSequence(config);
     const uint64_t blocks = static_cast<uint64_t>(needed_blocks) * fit.block_bytes;
     if (budget > blocks + own)
       ways.push_back(fmt::format("--max-num-seqs {}", (budget - blocks) / own));
@@ -373,7 +374,8 @@ Result<CachePlan> PlanWithoutLimit(const CacheModel& model, const CachePlanOptio
   const int64_t blocks = BlocksNeeded(options.block_size, plan.max_model_len, options.max_num_seqs);
   plan.config.num_blocks = static_cast<int>(std::min<int64_t>(blocks, kMaxBlocks));
   plan.pool_bytes = ProductOf({static_cast<uint64_t>(blocks), plan.block_bytes});
-  plan.sequence_bytes = static_cast<uint64_t>(options.max_num_seqs) * BytesPerSequence(plan.config);
+  plan.sequence_bytes =
+      ProductOf({static_cast<uint64_t>(options.max_num_seqs), BytesPerSequence(plan.config)});
   return plan;
 }
 

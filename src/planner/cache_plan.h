@@ -60,11 +60,11 @@ struct CachePlan {
   KvCacheConfig config;
   int max_model_len = 0;
   int max_num_seqs = 1;
-  uint64_t block_bytes = 0;    // one block, all layers
-  uint64_t pool_bytes = 0;     // config.num_blocks * block_bytes
+  uint64_t block_bytes = 0;     // one block, all layers
+  uint64_t pool_bytes = 0;      // config.num_blocks * block_bytes
   uint64_t sequence_bytes = 0;  // tails, sinks and recent copies of max_num_seqs sequences
-  double bits_per_value = 0;   // of closed blocks, mean over layers and sides, weighted by values
-  double bytes_per_token = 0;  // of closed blocks, all layers
+  double bits_per_value = 0;    // of closed blocks, mean over layers and sides, weighted by values
+  double bytes_per_token = 0;   // of closed blocks, all layers
   uint64_t f16_bytes_per_token = 0;
   std::string formats;  // "int8/int8 per_token_head", layer groups joined by ", "
   std::vector<std::string>

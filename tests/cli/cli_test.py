@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The command line as a user meets it: results, errors, Ctrl-C, closed pipes, precedence of settings.
 
-Usage: cli_test.py BINARY MODEL [unittest arguments]
+Usage: cli_test.py BINARY MODEL TINY_MODEL [unittest arguments]
 Every error must be one line on stderr that names the cause, with exit status 1 or 2 and nothing on stdout.
 """
 import json
@@ -15,6 +15,7 @@ import unittest
 
 BINARY = sys.argv[1]
 MODEL = sys.argv[2]
+TINY = sys.argv[3]  # 3 layers, random weights
 
 
 def run(*args, env=None, stdin="", timeout=120):
@@ -237,6 +238,45 @@ class Convert(unittest.TestCase):
             self.assertFalse(os.path.exists(self.path("out")))
 
 
+class Tune(unittest.TestCase):
+    def layers(self, path):
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)["layers"]
+
+    def test_a_plan_is_tuned_and_serves_this_model_only(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text, plan = f"{folder}/text", f"{folder}/plan"
+            with open(text, "w", encoding="utf-8") as file:
+                file.write(" ".join(f"word{i * 7919 % 1000} and {i * i % 97}." for i in range(400)))
+            flags = ["-m", TINY, "--text", text, "--ctx", "300", "--first-scored", "150", "--windows", "1"]
+            result = run("tune", *flags, "--budget-bits", "5", "-o", plan, "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            best = json.loads(result.stdout)["plans"][0]
+            self.assertLessEqual(best["bits_per_value"], 5)
+            self.assertEqual(self.layers(plan), best["layers"])
+
+            measured = run("eval", *flags, "--kv-plan", plan, "--kv-cache-dtype", "f16", "--json")
+            self.assertEqual(measured.returncode, 0, measured.stderr)
+            row = json.loads(measured.stdout)["results"][0]
+            self.assertEqual(row["kl_divergence"]["mean"], best["kl_divergence"]["mean"])
+            self.assertEqual(row["bits_per_value"], best["bits_per_value"])
+
+            planned = run("plan", "-m", TINY, "--kv-plan", plan, "--max-model-len", "1000", "--json")
+            self.assertEqual(planned.returncode, 0, planned.stderr)
+            self.assertEqual(json.loads(planned.stdout)["kv"]["bits_per_value"], best["bits_per_value"])
+
+            for args, word in ((("run", "-m", MODEL, "-p", "x", "--kv-plan", plan), "another model: layers 3, this one has 30"),
+                               (("run", "-m", TINY, "-p", "x", "--kv-plan", text), "text"),
+                               (("run", "-m", TINY, "-p", "x", "--kv-plan", plan, "--kv-cache-dtype-layers", "0:f16"), "give one"),
+                               (("tune", *flags, "-o", plan), "either a budget"),
+                               (("tune", *flags, "-o", plan, "--budget-bits", "3"), "int3 alone")):
+                refused = run(*args)
+                self.assertEqual((refused.returncode, refused.stdout), (2, ""), refused.stderr)
+                self.assertIn(word, refused.stderr)
+                self.assertEqual(len(refused.stderr.splitlines()), 1, refused.stderr)
+            self.assertEqual(self.layers(plan), best["layers"])
+
+
 class Gate(unittest.TestCase):
     def evaluate(self, *args):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
@@ -381,4 +421,4 @@ class Interruption(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=1)
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=1)

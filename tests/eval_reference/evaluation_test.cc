@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/tuning.h"
 #include "model/model.h"
 
 namespace turboquant {
@@ -218,6 +219,58 @@ TEST_F(EvaluationTest, RecipesStandBesideFormats) {
   EXPECT_GT(results[0].divergence.kl_mean, 0);
   EXPECT_GT(results[2].divergence.kl_mean, 10 * results[0].divergence.kl_mean);
   EXPECT_GT(results[3].divergence.kl_mean, results[2].divergence.kl_mean);
+}
+
+TEST_F(EvaluationTest, TuneMeasuresPlansWithinTheBudget) {
+  TuningOptions options;
+  options.budget_bits = 5;
+  options.evaluation = Options({});
+  const auto tuning = Tune(*model_, Windows(), options);
+  ASSERT_TRUE(tuning) << tuning.error().message;
+  EXPECT_EQ(tuning->sensitivities.k.size(), 3u);
+  EXPECT_EQ(tuning->sensitivities.v.size(), 3u);
+  // More bits, less lost; the probe format (int4, the second one) has weight 1.
+  EXPECT_EQ(tuning->weights.k[1], 1.0);
+  EXPECT_GT(tuning->weights.k[0], 2.0);
+  EXPECT_LT(tuning->weights.v[4], 0.1);
+  ASSERT_GE(tuning->plans.size(), 4u);
+  bool by_sensitivity = false;
+  for (size_t i = 0; i < tuning->plans.size(); ++i) {
+    const MeasuredPlan& plan = tuning->plans[i];
+    EXPECT_EQ(plan.layers.size(), 3u);
+    EXPECT_LE(plan.result.bits_per_value, 5.0) << plan.name;
+    by_sensitivity = by_sensitivity || plan.name == "by sensitivity";
+    if (i == 0) continue;
+    EXPECT_GE(plan.result.divergence.kl_mean, tuning->plans[i - 1].result.divergence.kl_mean);
+  }
+  EXPECT_TRUE(by_sensitivity);
+
+  // The KL of that plan as the limit: no more bits are needed to keep it.
+  options.max_kl = tuning->plans[0].result.divergence.kl_mean;
+  options.budget_bits = 0;
+  const auto fewest = Tune(*model_, Windows(), options);
+  ASSERT_TRUE(fewest) << fewest.error().message;
+  EXPECT_LE(fewest->plans[0].result.divergence.kl_mean, options.max_kl);
+  EXPECT_LE(fewest->plans[0].result.bits_per_value, 5.5);
+}
+
+TEST_F(EvaluationTest, TuneRefusesWhatCannotBe) {
+  const auto error = [&](double bits, double kl, std::vector<std::string> formats) {
+    TuningOptions options;
+    options.budget_bits = bits;
+    options.max_kl = kl;
+    if (!formats.empty()) options.formats = std::move(formats);
+    options.evaluation = Options({});
+    const auto tuning = Tune(*model_, Windows(), options);
+    EXPECT_FALSE(tuning);
+    return tuning ? "" : tuning.error().message;
+  };
+  EXPECT_NE(error(3, 0, {}).find("int3 alone has 3."), std::string::npos);
+  EXPECT_NE(error(0, 0, {}).find("either a budget"), std::string::npos);
+  EXPECT_NE(error(5, 1, {}).find("either a budget"), std::string::npos);
+  EXPECT_NE(error(5, 0, {"int4"}).find("at least two"), std::string::npos);
+  EXPECT_NE(error(5, 0, {"int3", "int8"}).find("probe format int4"), std::string::npos);
+  EXPECT_NE(error(5, 0, {"int4", "int9"}).find("int9"), std::string::npos);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ GROUPS = [
     ["int8@per_token_head", "int8@per_token_head+none", "int8@per_group:32", "fp8_e4m3", "fp8_e4m3+none"],
     ["int8@per_head", "int8@per_tensor", "int8@per_channel/per_token_head", "int8@per_channel", "fp8_e4m3@per_head"],
     ["int4_sym@per_group:32", "int4_asym", "int4_asym@per_group:32", "fp8_e4m3@per_token_head", "fp8_e5m2"],
+    ["int4~512", "int4~128", "int3~512"],
     ["recipe:q8_0", "recipe:q8_0_at_once", "recipe:q4_0", "recipe:q4_0_at_once", "recipe:q4_0_rotated"],
     ["recipe:turboquant_mse4", "recipe:turboquant_mse3", "recipe:turboquant_mse2", "recipe:kivi4", "recipe:kivi2"],
 ]

@@ -123,9 +123,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   spec.v = TakeSide(in);
   spec.num_kv_heads = 1 + in.Byte() % 4;
   // Mostly small: a tile of 16 x 32 shows what a tile of 256 x 256 does, 128 times as often.
-  const uint8_t size = in.Byte();
-  spec.head_dim = size % 8 == 0 ? in.Byte() : 16 * (1 + in.Byte() % (size % 8 == 1 ? 16 : 4));
-  spec.block_size = 16 << (in.Byte() % (size % 16 == 2 ? 5 : 2));
+  const uint8_t extent = in.Byte();
+  spec.head_dim = extent % 8 == 0 ? in.Byte() : 16 * (1 + in.Byte() % (extent % 8 == 1 ? 16 : 4));
+  spec.block_size = 16 << (in.Byte() % (extent % 16 == 2 ? 5 : 2));
   if (!spec.Validate()) return 0;
   for (const KvSide side : {KvSide::kKey, KvSide::kValue}) {
     const KvSideSpec& of_side = side == KvSide::kKey ? spec.k : spec.v;

@@ -38,7 +38,7 @@ void Format(ByteSource& in) {
   if (const Status valid = spec.Validate(); !valid) return CheckError(valid.error());
   CHECK_GT(spec.BytesPerBlock(), 0u);
   CHECK_EQ(spec.BytesPerBlock() % 64, 0u);
-  CHECK(spec.BitsPerValue() >= 4 && spec.BitsPerValue() <= 40);
+  CHECK(spec.BitsPerValue() > 2 && spec.BitsPerValue() <= 40);
   CHECK(!spec.ToString().empty());
 }
 
@@ -61,6 +61,7 @@ void Plan(ByteSource& in) {
   CachePlanOptions options;
   options.block_size = in.Byte() % 4 == 0 ? Int(in) : 16 << (in.Byte() % 5);
   options.num_sink_tokens = in.Byte() % 4 == 0 ? Int(in) : 4;
+  options.num_recent_tokens = in.Byte() % 4 == 0 ? Int(in) : 0;
   options.max_num_seqs = in.Byte() % 2 == 0 ? Int(in) : 1;
   options.max_model_len = in.Byte() % 2 == 0 ? Int(in) : 0;
   if (in.Byte() % 2 == 0) options.kv_cache_memory = Bytes(in);
