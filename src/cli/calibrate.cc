@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "calibration/calibration_table.h"
 #include "cli/console.h"
 #include "cli/model_flags.h"
+#include "cli/prompts.h"
 #include "cli/verbs.h"
 #include "eval/observation.h"
 #include "model/tokenizer.h"
@@ -34,61 +34,15 @@ struct CalibrateFlags {
   bool json = false;
 };
 
-struct Source {
-  std::string name;
-  std::vector<int32_t> tokens;
-};
-
-// One line of a prompt file: {"prompt": "..."}, {"text": "..."} or {"messages": [{"role",
-// "content"}]}.
-Result<std::vector<int32_t>> TokensOfPrompt(const Tokenizer& tokenizer, const std::string& line,
-                                            const std::string& place) {
-  const auto document = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  for (const char* key : {"prompt", "text"}) {
-    if (document.is_object() && document.contains(key) && document[key].is_string()) {
-      return tokenizer.Encode(document[key].get<std::string>(), true, false);
-    }
-  }
-  if (!document.is_object() || !document.contains("messages") || !document["messages"].is_array()) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "{}: want one JSON object per line with \"prompt\", \"text\" or \"messages\"",
-                place);
-  }
-  std::vector<ChatMessage> messages;
-  for (const auto& message : document["messages"]) {
-    if (!message.is_object() || !message.contains("role") || !message["role"].is_string() ||
-        !message.contains("content") || !message["content"].is_string()) {
-      return Fail(ErrorCode::kInvalidArgument, "{}: a message has no \"role\" or \"content\"",
-                  place);
-    }
-    messages.push_back({message["role"].get<std::string>(), message["content"].get<std::string>()});
-  }
-  TQ_ASSIGN_OR_RETURN(const std::string text, tokenizer.ApplyChatTemplate(messages, false));
-  return tokenizer.Encode(text, true, true);
-}
-
-Status ReadPrompts(const std::string& path, const Tokenizer& tokenizer,
-                   std::vector<Source>* sources) {
-  TQ_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
-  std::istringstream lines(content);
-  int number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    const std::string place = fmt::format("{}:{}", path, ++number);
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    TQ_ASSIGN_OR_RETURN(auto tokens, TokensOfPrompt(tokenizer, line, place));
-    sources->push_back({place, std::move(tokens)});
-  }
-  return {};
-}
-
-Result<std::vector<Source>> ReadSources(const CalibrateFlags& flags, const Tokenizer& tokenizer) {
-  std::vector<Source> sources;
+Result<std::vector<Prompt>> ReadSources(const CalibrateFlags& flags, const Tokenizer& tokenizer) {
+  std::vector<Prompt> sources;
   for (const std::string& path : flags.texts) {
     TQ_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
     sources.push_back({path, tokenizer.Encode(text, true, false)});
   }
   if (!flags.prompts.empty()) {
-    TQ_RETURN_IF_ERROR(ReadPrompts(flags.prompts, tokenizer, &sources));
+    TQ_ASSIGN_OR_RETURN(auto prompts, ReadPrompts(flags.prompts, tokenizer, false));
+    for (Prompt& prompt : prompts) sources.push_back(std::move(prompt));
   }
   if (!sources.empty()) return sources;
   for (const BuiltinText& text : BuiltinCalibrationTexts()) {
@@ -100,14 +54,14 @@ Result<std::vector<Source>> ReadSources(const CalibrateFlags& flags, const Token
 
 // Sequences of up to `context` tokens, the sources taking turns so that all are there when
 // max_tokens ends it.
-std::vector<std::vector<int32_t>> CutWindows(const std::vector<Source>& sources, int context,
+std::vector<std::vector<int32_t>> CutWindows(const std::vector<Prompt>& sources, int context,
                                              int64_t max_tokens) {
   std::vector<std::vector<int32_t>> windows;
   int64_t left = max_tokens;
   bool more = true;
   for (size_t at = 0; more && left > 0; at += static_cast<size_t>(context)) {
     more = false;
-    for (const Source& source : sources) {
+    for (const Prompt& source : sources) {
       if (at >= source.tokens.size() || left <= 0) continue;
       const auto count = std::min(
           {source.tokens.size() - at, static_cast<size_t>(context), static_cast<size_t>(left)});
@@ -176,7 +130,7 @@ Result<int> Calibrate(const CalibrateFlags& flags) {
   TQ_ASSIGN_OR_RETURN(const EngineOptions engine, flags.model.ToEngineOptions());
   const std::string path = flags.model.ModelPath();
   TQ_ASSIGN_OR_RETURN(auto model, Model::Load({.path = path}));
-  TQ_ASSIGN_OR_RETURN(const std::vector<Source> sources, ReadSources(flags, model->tokenizer()));
+  TQ_ASSIGN_OR_RETURN(const std::vector<Prompt> sources, ReadSources(flags, model->tokenizer()));
   const auto windows = CutWindows(sources, flags.context, flags.max_tokens);
   ProgressLine progress("calibrate");
   TQ_ASSIGN_OR_RETURN(
@@ -190,7 +144,7 @@ Result<int> Calibrate(const CalibrateFlags& flags) {
   progress.Clear();
   CalibrationTable table = MakeCalibrationTable(*statistics, rule);
   TQ_ASSIGN_OR_RETURN(table.model, FingerprintModel(path));
-  for (const Source& source : sources) table.texts.push_back(source.name);
+  for (const Prompt& source : sources) table.texts.push_back(source.name);
   TQ_RETURN_IF_ERROR(WriteFileAtomically(flags.output, turboquant::ToJson(table)));
   const std::vector<std::string> warnings = CalibrationWarnings(*statistics, table);
   if (flags.json) {

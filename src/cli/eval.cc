@@ -14,8 +14,10 @@
 #include "base/text.h"
 #include "cli/console.h"
 #include "cli/model_flags.h"
+#include "cli/prompts.h"
 #include "cli/verbs.h"
 #include "eval/evaluation.h"
+#include "eval/free_running.h"
 #include "eval/gate.h"
 #include "model/tokenizer.h"
 #include "planner/host.h"
@@ -34,6 +36,8 @@ struct EvalFlags {
   std::string weights = "f32";
   std::string gate;
   std::string clip = "max";
+  std::string free_running;
+  int max_tokens = 128;
   bool json = false;
 };
 
@@ -263,14 +267,49 @@ nlohmann::ordered_json ToJson(const EvalFlags& flags, size_t num_windows,
   return document;
 }
 
-Result<int> Eval(const EvalFlags& flags) {
+std::string ToText(const std::vector<FreeRunningResult>& results, size_t num_prompts) {
+  std::string text = fmt::format(
+      "greedy answers to {} prompts against the f32 cache's; tokens to the first difference\n"
+      "{:<44}{:>7}{:>9}{:>9}{:>11}{:>10}\n",
+      num_prompts, "kv cache", "bits", "median", "mean", "identical", "edits");
+  for (const FreeRunningResult& result : results) {
+    text +=
+        fmt::format("{:<44}{:>7.3f}{:>9.1f}{:>9.1f}{:>11}{:>10.3f}\n",
+                    &result == results.data() ? "f32 once more" : result.kv_cache_dtype,
+                    result.bits_per_value, result.median_first_difference,
+                    result.mean_first_difference, result.num_identical, result.mean_edit_distance);
+  }
+  return text;
+}
+
+nlohmann::ordered_json ToJson(const std::vector<FreeRunningResult>& results,
+                              const EvalFlags& flags) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const FreeRunningResult& result : results) {
+    rows.push_back({{"kv_cache_dtype", result.kv_cache_dtype},
+                    {"control", &result == results.data()},
+                    {"bits_per_value", result.bits_per_value},
+                    {"first_difference", result.first_difference},
+                    {"median_first_difference", result.median_first_difference},
+                    {"mean_first_difference", result.mean_first_difference},
+                    {"identical", result.num_identical},
+                    {"mean_edit_distance", result.mean_edit_distance}});
+  }
+  return {{"max_tokens", flags.max_tokens}, {"results", std::move(rows)}};
+}
+
+// What one call reports: as text, or in one document.
+struct Findings {
+  std::string text;
+  nlohmann::ordered_json document;
+};
+
+// The measurement on text, and the verdict on it. False: refused.
+Result<bool> OnText(const EvalFlags& flags, const Measurement& measurement, Findings* report) {
   std::optional<Gate> gate;
   if (!flags.gate.empty()) {
     TQ_ASSIGN_OR_RETURN(gate, ParseGate(flags.gate));
   }
-  TQ_ASSIGN_OR_RETURN(Measurement measurement, Prepare(flags));
-  ProgressLine progress("eval");
-  measurement.options.progress = [&](int64_t done, int64_t total) { progress.Update(done, total); };
   if (StderrIsTerminal()) {
     fmt::print(stderr, "eval: {} windows of {} tokens through {} caches on {} threads\n",
                measurement.windows.size(), flags.context, measurement.options.candidates.size() + 1,
@@ -283,15 +322,45 @@ Result<int> Eval(const EvalFlags& flags) {
   if (gate) {
     TQ_ASSIGN_OR_RETURN(verdicts, Judge(measurement, *gate, results));
   }
-  progress.Clear();
-  if (flags.json) {
-    nlohmann::ordered_json document = ToJson(flags, measurement.windows.size(), results);
-    if (gate) AddVerdicts(verdicts, flags.gate, &document);
-    Print(document.dump(2) + "\n");
-  } else {
-    Print(ToText(results) + ToText(results, verdicts));
+  report->document = ToJson(flags, measurement.windows.size(), results);
+  if (gate) AddVerdicts(verdicts, flags.gate, &report->document);
+  report->text = ToText(results) + ToText(results, verdicts);
+  return AllPass(verdicts);
+}
+
+Status OnPrompts(const EvalFlags& flags, const Measurement& measurement, Findings* report) {
+  TQ_ASSIGN_OR_RETURN(
+      const std::vector<Prompt> read,
+      ReadPrompts(flags.free_running, measurement.model->tokenizer(), /*for_answer=*/true));
+  std::vector<std::vector<int32_t>> prompts;
+  for (const Prompt& prompt : read) prompts.push_back(prompt.tokens);
+  TQ_ASSIGN_OR_RETURN(const std::vector<FreeRunningResult> results,
+                      RunFree(measurement.model, prompts,
+                              {.evaluation = measurement.options, .max_tokens = flags.max_tokens}));
+  report->document["free_running"] = ToJson(results, flags);
+  report->text += ToText(results, prompts.size());
+  return {};
+}
+
+Result<int> Eval(const EvalFlags& flags) {
+  if (flags.texts.empty() && (flags.free_running.empty() || !flags.gate.empty())) {
+    return Fail(ErrorCode::kInvalidArgument, "eval: give --text FILE{}",
+                flags.gate.empty() ? " or --free-running FILE" : " for the gate to judge");
   }
-  return AllPass(verdicts) ? kExitDone : kExitRefused;
+  TQ_ASSIGN_OR_RETURN(Measurement measurement, Prepare(flags));
+  ProgressLine progress("eval");
+  measurement.options.progress = [&](int64_t done, int64_t total) { progress.Update(done, total); };
+  Findings report;
+  bool passes = true;
+  if (!flags.texts.empty()) {
+    TQ_ASSIGN_OR_RETURN(passes, OnText(flags, measurement, &report));
+  }
+  if (!flags.free_running.empty()) {
+    TQ_RETURN_IF_ERROR(OnPrompts(flags, measurement, &report));
+  }
+  progress.Clear();
+  Print(flags.json ? report.document.dump(2) + "\n" : report.text);
+  return passes ? kExitDone : kExitRefused;
 }
 
 }  // namespace
@@ -311,7 +380,6 @@ Verb AddEval(CLI::App* program) {
       ->delimiter(',')
       ->capture_default_str();
   verb->add_option("--text", flags->texts, "text files to score; windows are shared out evenly")
-      ->required()
       ->delimiter(',');
   verb->add_option("--calibration-text", flags->calibration_text,
                    "text that static scales are taken from (one window)");
@@ -330,6 +398,12 @@ Verb AddEval(CLI::App* program) {
   verb->add_option("--gate", flags->gate,
                    "limits that every format must keep, else exit 3 and the cheapest change that "
                    "does: kl<=0.005,top1>=98.5,ppl<=0.5% or strict, default, low-bit");
+  verb->add_option("--free-running", flags->free_running,
+                   "prompts (JSON lines as of calibrate) that each cache answers by itself, "
+                   "greedily: how far answers stay the same");
+  verb->add_option("--max-tokens", flags->max_tokens, "of an answer to those")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   verb->add_option("--weights", flags->weights,
                    "f32: dequantized, so that only the cache is measured; file: as served")
       ->check(CLI::IsMember({"f32", "file"}))

@@ -5,119 +5,21 @@
 #include <span>
 
 #include "base/check.h"
-#include "engine/model_runner.h"
+#include "eval/lane.h"
 #include "eval/observation.h"
-#include "eval/recipes.h"
 #include "model/tokenizer.h"
 #include "planner/host.h"
 
 namespace turboquant {
 namespace {
 
-constexpr int kChunkTokens =
-    128;  // logits of one chunk are held for the reference and one candidate at a time
 constexpr int kNumBuckets = 4;
 
-// A runner with one sequence.
-struct Lane {
-  std::unique_ptr<ModelRunner> runner;
-  CachePlan plan;
-  Recipe recipe;  // rounding is null where the plan's own formats are measured
-  SequenceId sequence;
+// A lane and what was found of it.
+struct ScoredLane : Lane {
   std::vector<TokenDivergence> tokens;  // of the scored positions, window by window
   double bits_sum = 0;
-
-  void Restart() {
-    if (sequence.value >= 0) runner->cache().Free(sequence);
-    sequence = *runner->cache().AddSequence();
-  }
-  std::span<const float> Feed(std::span<const int32_t> chunk, StepInput::Logits logits) {
-    CHECK(runner->cache().AllocateSlots(sequence, static_cast<int>(chunk.size())));
-    const StepInput input{sequence, chunk, logits};
-    return runner->Execute({&input, 1});
-  }
-  // Bits held per value with num_tokens in the cache: closed blocks, and the whole of tail, sinks
-  // and recent copies.
-  double EffectiveBits(int num_tokens) const {
-    if (recipe.at_once) return recipe.bits_per_value;
-    const int closed = num_tokens / runner->cache().block_size();
-    const double bytes = static_cast<double>(closed) * static_cast<double>(plan.block_bytes) +
-                         static_cast<double>(plan.sequence_bytes);
-    const double values =
-        static_cast<double>(num_tokens) * static_cast<double>(plan.f16_bytes_per_token) / 2;
-    return 8 * bytes / values;
-  }
 };
-
-bool IsRecipe(const EvaluationCandidate& candidate) {
-  return candidate.kv_cache_dtype.starts_with(kRecipePrefix);
-}
-
-// The cache of a candidate; static scales are filled in later.
-Result<CachePlan> PlanCandidate(const Model& model, const EvaluationCandidate& candidate,
-                                const EvaluationOptions& options) {
-  CachePlanOptions cache = options.cache;
-  cache.kv_cache_dtype = candidate.kv_cache_dtype;
-  cache.kv_scale_granularity = candidate.kv_scale_granularity;
-  cache.kv_transform = candidate.kv_transform;
-  cache.num_recent_tokens = candidate.kv_recent_tokens;
-  if (!candidate.kv_cache_dtype_layers.empty()) {
-    cache.kv_cache_dtype_layers = candidate.kv_cache_dtype_layers;
-  }
-  cache.max_num_seqs = 1;
-  cache.max_model_len = options.context;
-  TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
-  return PlanCache(model.config(), cache, {usable, model.weight_bytes()});
-}
-
-// f32 in every layer, whatever the options say of single layers.
-Result<CachePlan> PlanReference(const Model& model, const EvaluationOptions& options) {
-  EvaluationOptions plain = options;
-  plain.cache.kv_cache_dtype_layers.clear();
-  return PlanCandidate(model, {"f32", ""}, plain);
-}
-
-Result<Lane> MakeLane(const std::shared_ptr<const Model>& model, CachePlan plan,
-                      const EvaluationOptions& options) {
-  Lane lane;
-  lane.plan = std::move(plan);
-  TQ_ASSIGN_OR_RETURN(lane.runner, ModelRunner::Create(model, {.cache = lane.plan.config,
-                                                               .num_threads = options.num_threads,
-                                                               .max_batch_tokens = kChunkTokens,
-                                                               .max_context = options.context,
-                                                               .isa = options.isa}));
-  return lane;
-}
-
-// A recipe rounds what a cache of f32 stores. The plan counts the bytes that it would take.
-Result<Lane> MakeRecipeLane(const std::shared_ptr<const Model>& model,
-                            const EvaluationCandidate& candidate,
-                            const EvaluationOptions& options) {
-  TQ_ASSIGN_OR_RETURN(Recipe recipe,
-                      MakeRecipe(candidate.kv_cache_dtype, model->config().head_dim,
-                                 options.cache.block_size, options.cache.num_sink_tokens));
-  TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanReference(*model, options));
-  TQ_ASSIGN_OR_RETURN(const CachePlan coded, PlanCandidate(*model, {"int8", ""}, options));
-  TQ_ASSIGN_OR_RETURN(Lane lane, MakeLane(model, std::move(plan), options));
-  lane.plan.formats = recipe.name;
-  lane.plan.bits_per_value = recipe.bits_per_value;
-  lane.plan.block_bytes =
-      static_cast<uint64_t>(recipe.bits_per_value / 16 *
-                            static_cast<double>(coded.f16_bytes_per_token *
-                                                static_cast<uint64_t>(options.cache.block_size)));
-  lane.plan.sequence_bytes = coded.sequence_bytes;
-  lane.recipe = std::move(recipe);
-  lane.runner->attention().set_recipe(lane.recipe.rounding.get());
-  return lane;
-}
-
-Result<Lane> MakeCandidateLane(const std::shared_ptr<const Model>& model,
-                               const EvaluationCandidate& candidate,
-                               const EvaluationOptions& options) {
-  if (IsRecipe(candidate)) return MakeRecipeLane(model, candidate, options);
-  TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCandidate(*model, candidate, options));
-  return MakeLane(model, std::move(plan), options);
-}
 
 bool Stopped(const EvaluationOptions& options) {
   return options.stop != nullptr && options.stop->load();
@@ -157,7 +59,7 @@ Result<std::shared_ptr<const CalibrationTable>> Calibrate(const std::shared_ptr<
 // One chunk through every lane; scores the candidates' logits against the reference's.
 void RunChunk(std::span<const int32_t> window, int from, int count,
               const EvaluationOptions& options, int vocab_size, Lane* reference,
-              std::vector<Lane>* lanes) {
+              std::vector<ScoredLane>* lanes) {
   const std::span<const int32_t> chunk =
       window.subspan(static_cast<size_t>(from), static_cast<size_t>(count));
   // The last position of a window has no next token.
@@ -165,7 +67,7 @@ void RunChunk(std::span<const int32_t> window, int from, int count,
   const bool scored = scored_end > options.first_scored;
   const auto wanted = scored ? StepInput::Logits::kAll : StepInput::Logits::kNone;
   const std::span<const float> expected = reference->Feed(chunk, wanted);
-  for (Lane& lane : *lanes) {
+  for (ScoredLane& lane : *lanes) {
     const std::span<const float> found = lane.Feed(chunk, wanted);
     for (int position = std::max(from, options.first_scored); position < scored_end; ++position) {
       const size_t row = static_cast<size_t>(position - from) * static_cast<size_t>(vocab_size);
@@ -205,7 +107,7 @@ double EndCodeShare(const SaturationCounts& counts, KvSide side) {
   return codes == 0 ? 0 : static_cast<double>(ends) / static_cast<double>(codes);
 }
 
-EvaluationResult Finish(Lane& lane, const EvaluationOptions& options) {
+EvaluationResult Finish(ScoredLane& lane, const EvaluationOptions& options) {
   EvaluationResult result;
   result.kv_cache_dtype = lane.plan.formats;
   result.divergence = Summarize(lane.tokens);
@@ -228,19 +130,19 @@ Status CheckOptions(const EvaluationOptions& options) {
 
 Status RunWindows(const std::vector<std::vector<int32_t>>& windows,
                   const EvaluationOptions& options, int vocab_size, Lane* reference,
-                  std::vector<Lane>* lanes) {
+                  std::vector<ScoredLane>* lanes) {
   const auto lane_count = static_cast<int64_t>(lanes->size()) + 1;
   const int64_t total = static_cast<int64_t>(windows.size()) * options.context * lane_count;
   int64_t done = 0;
   for (const std::vector<int32_t>& window : windows) {
     reference->Restart();
-    for (Lane& lane : *lanes) lane.Restart();
-    for (int from = 0; from < options.context; from += kChunkTokens) {
+    for (ScoredLane& lane : *lanes) lane.Restart();
+    for (int from = 0; from < options.context; from += kLaneChunkTokens) {
       if (Stopped(options)) {
         return Fail(ErrorCode::kInterrupted, "eval: interrupted after {} of {} tokens", done,
                     total);
       }
-      const int count = std::min(kChunkTokens, options.context - from);
+      const int count = std::min(kLaneChunkTokens, options.context - from);
       RunChunk(window, from, count, options, vocab_size, reference, lanes);
       done += count * lane_count;
       if (options.progress) options.progress(done, total);
@@ -280,16 +182,15 @@ Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> mode
   TQ_RETURN_IF_ERROR(CheckOptions(options));
   EvaluationOptions calibrated = options;
   TQ_ASSIGN_OR_RETURN(calibrated.cache.calibration, Calibrate(model, calibration, options));
-  TQ_ASSIGN_OR_RETURN(CachePlan reference_plan, PlanReference(*model, options));
-  TQ_ASSIGN_OR_RETURN(Lane reference, MakeLane(model, std::move(reference_plan), options));
-  std::vector<Lane> lanes;
+  TQ_ASSIGN_OR_RETURN(Lane reference, MakeReferenceLane(model, options));
+  std::vector<ScoredLane> lanes;
   for (const EvaluationCandidate& candidate : options.candidates) {
     TQ_ASSIGN_OR_RETURN(Lane lane, MakeCandidateLane(model, candidate, calibrated));
-    lanes.push_back(std::move(lane));
+    lanes.push_back({std::move(lane), {}, 0});
   }
   TQ_RETURN_IF_ERROR(RunWindows(windows, options, model->config().vocab_size, &reference, &lanes));
   std::vector<EvaluationResult> results;
-  for (Lane& lane : lanes) {
+  for (ScoredLane& lane : lanes) {
     results.push_back(Finish(lane, options));
     if (NeedsStaticScales(lane.plan)) {
       const CalibrationTable& table = *calibrated.cache.calibration;

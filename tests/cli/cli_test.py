@@ -307,6 +307,26 @@ class Gate(unittest.TestCase):
         again = json.loads(self.evaluate(*change["flags"].split(), "--json").stdout)["results"][0]
         self.assertEqual(again["kl_divergence"]["mean"], change["kl_divergence"]["mean"])
 
+    def test_answers_are_compared(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as prompts:
+            prompts.write('{"prompt": "The sea"}\n\n{"text": "A word and another"}\n')
+            prompts.flush()
+            flags = ["eval", "-m", TINY, "--free-running", prompts.name, "--max-tokens", "5"]
+            result = run(*flags, "--kv-cache-dtype", "int8", "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            rows = json.loads(result.stdout)["free_running"]["results"]
+            self.assertEqual([row["control"] for row in rows], [True, False])
+            self.assertEqual((rows[0]["identical"], rows[0]["mean_edit_distance"]), (2, 0))
+            self.assertEqual(len(rows[1]["first_difference"]), 2)
+            self.assertIn("f32 once more", run(*flags).stdout)
+            prompts.write('{"prompt": 3}\n')
+            prompts.flush()
+            for args, word in ((flags, ":4: want one JSON object"), (["eval", "-m", TINY], "--text FILE or --free-running"),
+                               ([*flags, "--gate", "strict"], "--text FILE for the gate")):
+                refused = run(*args)
+                self.assertEqual((refused.returncode, refused.stdout), (2, ""), refused.stderr)
+                self.assertIn(word, refused.stderr)
+
     def test_a_gate_that_cannot_be_read(self):
         for gate in ("kl", "task<=1%", "kl>=1"):
             result = self.evaluate("--gate", gate)

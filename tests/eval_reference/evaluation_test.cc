@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/free_running.h"
 #include "eval/tuning.h"
 #include "model/model.h"
 
@@ -271,6 +272,33 @@ TEST_F(EvaluationTest, TuneRefusesWhatCannotBe) {
   EXPECT_NE(error(5, 0, {"int4"}).find("at least two"), std::string::npos);
   EXPECT_NE(error(5, 0, {"int3", "int8"}).find("probe format int4"), std::string::npos);
   EXPECT_NE(error(5, 0, {"int4", "int9"}).find("int9"), std::string::npos);
+}
+
+TEST_F(EvaluationTest, AnswersPartWhereTheCacheIsCoarse) {
+  FreeRunningOptions options;
+  options.evaluation = Options({{"f16", ""}, {"int2", ""}});
+  options.max_tokens = 100;
+  std::vector<std::vector<int32_t>> prompts = Windows();
+  prompts.push_back({prompts[0].begin(), prompts[0].begin() + 200});
+  int64_t answers = 0;
+  options.evaluation.progress = [&](int64_t done, int64_t total) {
+    EXPECT_EQ(done, ++answers);
+    EXPECT_EQ(total, 12);
+  };
+  const auto results = RunFree(*model_, prompts, options);
+  ASSERT_TRUE(results) << results.error().message;
+  ASSERT_EQ(results->size(), 3u);
+  EXPECT_EQ(answers, 12);
+  const FreeRunningResult &control = (*results)[0], &coarse = (*results)[2];
+  EXPECT_EQ(control.num_identical, 3);
+  EXPECT_EQ(control.mean_edit_distance, 0.0);
+  EXPECT_EQ(coarse.first_difference.size(), 3u);
+  EXPECT_LT(coarse.mean_first_difference, (*results)[1].mean_first_difference);
+  EXPECT_LT(coarse.num_identical, 3);
+  EXPECT_GT(coarse.mean_edit_distance, 0.0);
+
+  EXPECT_FALSE(RunFree(*model_, {}, options));
+  EXPECT_FALSE(RunFree(*model_, {{}}, options));
 }
 
 }  // namespace

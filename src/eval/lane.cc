@@ -1,0 +1,111 @@
+#include "eval/lane.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "planner/host.h"
+
+namespace turboquant {
+
+void Lane::Restart() {
+  if (sequence.value >= 0) runner->cache().Free(sequence);
+  sequence = *runner->cache().AddSequence();
+}
+
+std::span<const float> Lane::Feed(std::span<const int32_t> chunk, StepInput::Logits logits) {
+  CHECK(runner->cache().AllocateSlots(sequence, static_cast<int>(chunk.size())));
+  const StepInput input{sequence, chunk, logits};
+  return runner->Execute({&input, 1});
+}
+
+double Lane::EffectiveBits(int num_tokens) const {
+  if (recipe.at_once) return recipe.bits_per_value;
+  const int closed = num_tokens / runner->cache().block_size();
+  const double bytes = static_cast<double>(closed) * static_cast<double>(plan.block_bytes) +
+                       static_cast<double>(plan.sequence_bytes);
+  const double values =
+      static_cast<double>(num_tokens) * static_cast<double>(plan.f16_bytes_per_token) / 2;
+  return 8 * bytes / values;
+}
+
+bool IsRecipe(const EvaluationCandidate& candidate) {
+  return candidate.kv_cache_dtype.starts_with(kRecipePrefix);
+}
+
+namespace {
+
+// The cache of a candidate; static scales are filled in later.
+Result<CachePlan> PlanCandidate(const Model& model, const EvaluationCandidate& candidate,
+                                const EvaluationOptions& options) {
+  CachePlanOptions cache = options.cache;
+  cache.kv_cache_dtype = candidate.kv_cache_dtype;
+  cache.kv_scale_granularity = candidate.kv_scale_granularity;
+  cache.kv_transform = candidate.kv_transform;
+  cache.num_recent_tokens = candidate.kv_recent_tokens;
+  if (!candidate.kv_cache_dtype_layers.empty()) {
+    cache.kv_cache_dtype_layers = candidate.kv_cache_dtype_layers;
+  }
+  cache.max_num_seqs = 1;
+  cache.max_model_len = options.context;
+  TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
+  return PlanCache(model.config(), cache, {usable, model.weight_bytes()});
+}
+
+// f32 in every layer, whatever the options say of single layers.
+Result<CachePlan> PlanReference(const Model& model, const EvaluationOptions& options) {
+  EvaluationOptions plain = options;
+  plain.cache.kv_cache_dtype_layers.clear();
+  return PlanCandidate(model, {"f32", ""}, plain);
+}
+
+Result<Lane> MakeLane(const std::shared_ptr<const Model>& model, CachePlan plan,
+                      const EvaluationOptions& options) {
+  Lane lane;
+  lane.plan = std::move(plan);
+  TQ_ASSIGN_OR_RETURN(lane.runner, ModelRunner::Create(model, {.cache = lane.plan.config,
+                                                               .num_threads = options.num_threads,
+                                                               .max_batch_tokens = kLaneChunkTokens,
+                                                               .max_context = options.context,
+                                                               .isa = options.isa}));
+  return lane;
+}
+
+// A recipe rounds what a cache of f32 stores. The plan counts the bytes that it would take.
+Result<Lane> MakeRecipeLane(const std::shared_ptr<const Model>& model,
+                            const EvaluationCandidate& candidate,
+                            const EvaluationOptions& options) {
+  TQ_ASSIGN_OR_RETURN(Recipe recipe,
+                      MakeRecipe(candidate.kv_cache_dtype, model->config().head_dim,
+                                 options.cache.block_size, options.cache.num_sink_tokens));
+  TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanReference(*model, options));
+  TQ_ASSIGN_OR_RETURN(const CachePlan coded, PlanCandidate(*model, {"int8", ""}, options));
+  TQ_ASSIGN_OR_RETURN(Lane lane, MakeLane(model, std::move(plan), options));
+  lane.plan.formats = recipe.name;
+  lane.plan.bits_per_value = recipe.bits_per_value;
+  lane.plan.block_bytes =
+      static_cast<uint64_t>(recipe.bits_per_value / 16 *
+                            static_cast<double>(coded.f16_bytes_per_token *
+                                                static_cast<uint64_t>(options.cache.block_size)));
+  lane.plan.sequence_bytes = coded.sequence_bytes;
+  lane.recipe = std::move(recipe);
+  lane.runner->attention().set_recipe(lane.recipe.rounding.get());
+  return lane;
+}
+
+}  // namespace
+
+Result<Lane> MakeReferenceLane(const std::shared_ptr<const Model>& model,
+                               const EvaluationOptions& options) {
+  TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanReference(*model, options));
+  return MakeLane(model, std::move(plan), options);
+}
+
+Result<Lane> MakeCandidateLane(const std::shared_ptr<const Model>& model,
+                               const EvaluationCandidate& candidate,
+                               const EvaluationOptions& options) {
+  if (IsRecipe(candidate)) return MakeRecipeLane(model, candidate, options);
+  TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCandidate(*model, candidate, options));
+  return MakeLane(model, std::move(plan), options);
+}
+
+}  // namespace turboquant
