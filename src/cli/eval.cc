@@ -19,6 +19,7 @@
 #include "eval/evaluation.h"
 #include "eval/free_running.h"
 #include "eval/gate.h"
+#include "eval/report_html.h"
 #include "model/tokenizer.h"
 #include "planner/host.h"
 
@@ -36,7 +37,7 @@ struct EvalFlags {
   std::string weights = "f32";
   std::string gate;
   std::string clip = "max";
-  std::string free_running;
+  std::string free_running, html;
   int max_tokens = 128;
   bool json = false;
 };
@@ -322,6 +323,10 @@ Result<bool> OnText(const EvalFlags& flags, const Measurement& measurement, Find
   if (gate) {
     TQ_ASSIGN_OR_RETURN(verdicts, Judge(measurement, *gate, results));
   }
+  if (!flags.html.empty()) {
+    TQ_RETURN_IF_ERROR(WriteFileAtomically(
+        flags.html, EvaluationHtml({*measurement.model, measurement.windows, results})));
+  }
   report->document = ToJson(flags, measurement.windows.size(), results);
   if (gate) AddVerdicts(verdicts, flags.gate, &report->document);
   report->text = ToText(results) + ToText(results, verdicts);
@@ -408,6 +413,7 @@ Verb AddEval(CLI::App* program) {
                    "f32: dequantized, so that only the cache is measured; file: as served")
       ->check(CLI::IsMember({"f32", "file"}))
       ->capture_default_str();
+  verb->add_option("--html", flags->html, "write what was found on the texts as a page");
   verb->add_flag("--json", flags->json, "print one JSON document");
   return {verb, [flags] {
             const Result<int> status = Eval(*flags);

@@ -1,6 +1,7 @@
 #include "eval/evaluation.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <span>
 
@@ -107,6 +108,25 @@ double EndCodeShare(const SaturationCounts& counts, KvSide side) {
   return codes == 0 ? 0 : static_cast<double>(ends) / static_cast<double>(codes);
 }
 
+// The positions with the largest KL.
+std::vector<WorstToken> FindWorst(const std::vector<TokenDivergence>& tokens,
+                                  const EvaluationOptions& options) {
+  constexpr size_t kWorst = 10;
+  const auto per_window = static_cast<size_t>(options.context - 1 - options.first_scored);
+  std::vector<size_t> order(tokens.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const size_t count = std::min(kWorst, order.size());
+  std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(count),
+                            std::greater{}, [&](size_t i) { return tokens[i].kl; });
+  std::vector<WorstToken> worst;
+  for (const size_t i : std::span(order).first(count)) {
+    worst.push_back({.window = static_cast<int>(i / per_window),
+                     .position = options.first_scored + static_cast<int>(i % per_window),
+                     .divergence = tokens[i]});
+  }
+  return worst;
+}
+
 EvaluationResult Finish(ScoredLane& lane, const EvaluationOptions& options) {
   EvaluationResult result;
   result.kv_cache_dtype = lane.plan.formats;
@@ -114,8 +134,10 @@ EvaluationResult Finish(ScoredLane& lane, const EvaluationOptions& options) {
   result.buckets = MakeBuckets(lane.tokens, options.first_scored, options.context - 1);
   result.bits_per_value = lane.plan.bits_per_value;
   result.effective_bits = lane.bits_sum / static_cast<double>(lane.tokens.size());
-  result.k_end_code_share = EndCodeShare(lane.runner->attention().saturation(), KvSide::kKey);
-  result.v_end_code_share = EndCodeShare(lane.runner->attention().saturation(), KvSide::kValue);
+  result.saturation = lane.runner->attention().saturation();
+  result.worst = FindWorst(lane.tokens, options);
+  result.k_end_code_share = EndCodeShare(result.saturation, KvSide::kKey);
+  result.v_end_code_share = EndCodeShare(result.saturation, KvSide::kValue);
   return result;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/paged_attention.h"
 #include "base/error.h"
 #include "eval/divergence.h"
 #include "model/model.h"
@@ -45,12 +46,20 @@ struct LengthBucket {
   DivergenceSummary divergence;
 };
 
+// A position where the candidate is far from the reference.
+struct WorstToken {
+  int window = 0, position = 0;  // the token at position + 1 is predicted
+  TokenDivergence divergence;
+};
+
 struct EvaluationResult {
   std::string kv_cache_dtype;  // "int8/int8 per_token_head rotated"
   DivergenceSummary divergence;
   std::vector<LengthBucket> buckets;
   double bits_per_value = 0;
-  double effective_bits = 0;  // bytes held with tail and sinks, mean over the scored positions
+  double effective_bits = 0;      // bytes held with tail and sinks, mean over the scored positions
+  SaturationCounts saturation;    // by layer and head
+  std::vector<WorstToken> worst;  // ten at most, the largest KL first
   double k_end_code_share = 0, v_end_code_share = 0;  // codes at the ends of the range
   std::string calibration;                            // "" or what static scales came from
 };

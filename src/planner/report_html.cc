@@ -2,53 +2,15 @@
 #include <array>
 #include <string_view>
 
+#include "base/html.h"
 #include "base/text.h"
 #include "planner/report.h"
 
 namespace turboquant {
 namespace {
 
-constexpr std::string_view kStyle = R"(
-body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#222;background:#fff}
-table{border-collapse:collapse;margin:.5rem 0 1.5rem}
-th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #ddd}
-th:first-child,td:first-child{text-align:left}
-.bar{display:flex;height:2.2rem;border:1px solid #888;background:#f3f3f3;overflow:hidden}
-.bar div{min-width:1px;height:100%}
-.key span{display:inline-block;margin-right:1.2rem}
-.key i{display:inline-block;width:.8rem;height:.8rem;margin-right:.3rem}
-.fits{background:#d6efd6}.tight{background:#f6d9d5}
-.verdict{font-size:1.2rem;font-weight:600}code{background:#f0f0f0;padding:.1rem .3rem}
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#1b1b1b}.bar{background:#333}
-td,th{border-color:#444}.fits{background:#1f4a24}.tight{background:#5b2420}code{background:#333}}
-)";
-
 constexpr std::array kColours = {"#4c78a8", "#f58518", "#e45756", "#b279a2", "#72b7b2",
                                  "#54a24b", "#eeca3b", "#9d755d", "#bab0ac", "#8cd17d"};
-
-// Text from a file stays text.
-std::string Escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 // One bar as wide as the limit, or as the sum where that is more.
 std::string MemoryBar(const Ledger& ledger) {
@@ -60,10 +22,10 @@ std::string MemoryBar(const Ledger& ledger) {
     if (line.bytes == 0) continue;
     const char* colour = kColours[i % kColours.size()];
     bar += fmt::format("<div style=\"width:{:.3f}%;background:{}\" title=\"{}: {}\"></div>",
-                       100 * static_cast<double>(line.bytes) / width, colour, Escape(line.name),
+                       100 * static_cast<double>(line.bytes) / width, colour, EscapeHtml(line.name),
                        FormatBytes(line.bytes));
     key += fmt::format("<span><i style=\"background:{}\"></i>{} {}</span>", colour,
-                       Escape(line.name), FormatBytes(line.bytes));
+                       EscapeHtml(line.name), FormatBytes(line.bytes));
   }
   return bar + "</div>" + key +
          fmt::format("<span>total {} of {}</span></p>", FormatBytes(ledger.total_bytes),
@@ -73,8 +35,9 @@ std::string MemoryBar(const Ledger& ledger) {
 std::string LinesTable(const Ledger& ledger) {
   std::string html = "<table><tr><th>part<th>bytes<th><th>origin<th>note</tr>";
   for (const LedgerLine& line : ledger.lines) {
-    html += fmt::format("<tr><td>{}<td>{}<td>{}<td>{}<td>{}</tr>", Escape(line.name), line.bytes,
-                        FormatBytes(line.bytes), Name(line.origin), Escape(line.note));
+    html +=
+        fmt::format("<tr><td>{}<td>{}<td>{}<td>{}<td>{}</tr>", EscapeHtml(line.name), line.bytes,
+                    FormatBytes(line.bytes), Name(line.origin), EscapeHtml(line.note));
   }
   return html + fmt::format("<tr><th>total<th>{}<th>{}<th><th></tr></table>", ledger.total_bytes,
                             FormatBytes(ledger.total_bytes));
@@ -92,7 +55,7 @@ std::string LayerTableHtml(const Ledger& ledger) {
         "</tr>",
         run.Range(), Name(layer.shape.kind), layer.shape.num_kv_heads, layer.shape.k_dim,
         layer.shape.v_dim, layer.shape.window, layer.payload, layer.scales, layer.padding,
-        layer.bits_per_value, Escape(layer.format));
+        layer.bits_per_value, EscapeHtml(layer.format));
   }
   return html + "</table>";
 }
@@ -100,7 +63,7 @@ std::string LayerTableHtml(const Ledger& ledger) {
 // Contexts down, sequences across.
 std::string GridTable(const Answers& answers, const Answers::Capacity& capacity, size_t* cell) {
   std::string html = fmt::format("<h3>{}, {:.2f} bits per value</h3><table><tr><th>context",
-                                 Escape(capacity.format), capacity.bits_per_value);
+                                 EscapeHtml(capacity.format), capacity.bits_per_value);
   for (const int num_seqs : answers.sequences)
     html += fmt::format("<th>{}", Count(num_seqs, "sequence"));
   html += "<th>most</tr>";
@@ -141,7 +104,7 @@ std::string VerdictHtml(const PlanReport& report) {
   if (report.answers.changes.empty()) return html;
   html += "<p>Would fit, cheapest first:</p><ul>";
   for (const Change& change : report.answers.changes)
-    html += fmt::format("<li><code>{}</code> ({})", Escape(change.flags),
+    html += fmt::format("<li><code>{}</code> ({})", EscapeHtml(change.flags),
                         FormatBytes(change.total_bytes));
   return html + "</ul>";
 }
@@ -150,13 +113,11 @@ std::string VerdictHtml(const PlanReport& report) {
 
 std::string PlanHtml(const PlanReport& report) {
   const Ledger& ledger = report.ledger;
-  const std::string title =
-      Escape(fmt::format("{} on {}", ledger.model.name, Name(ledger.options.engine)));
-  std::string html = fmt::format(
-      "<!doctype html>\n<html lang=en><meta charset=utf-8><title>{0}</title><style>{1}</style>\n"
-      "<h1>{0}</h1><p>{2} of {3} tokens, cache {4}, {5:.8g} bytes per token</p>\n",
-      title, kStyle, Count(ledger.max_num_seqs, "sequence"), ledger.max_model_len,
-      Escape(ledger.profile->formats()), ledger.profile->BytesPerToken());
+  const std::string title = fmt::format("{} on {}", ledger.model.name, Name(ledger.options.engine));
+  std::string html =
+      fmt::format("<h1>{}</h1><p>{} of {} tokens, cache {}, {:.8g} bytes per token</p>\n",
+                  EscapeHtml(title), Count(ledger.max_num_seqs, "sequence"), ledger.max_model_len,
+                  EscapeHtml(ledger.profile->formats()), ledger.profile->BytesPerToken());
   html += VerdictHtml(report) + MemoryBar(ledger) + LinesTable(ledger);
   html += "\n<h2>Layers</h2><p>Bytes per token of one layer.</p>" + LayerTableHtml(ledger);
   html += "\n<h2>What fits</h2><p>Bytes of cache; green fits.</p>";
@@ -164,8 +125,8 @@ std::string PlanHtml(const PlanReport& report) {
   for (const Answers::Capacity& capacity : report.answers.capacities)
     html += GridTable(report.answers, capacity, &cell);
   html += RooflineHtml(report);
-  for (const std::string& note : ledger.notes) html += "<p>Note: " + Escape(note) + "</p>";
-  return html + "</html>\n";
+  for (const std::string& note : ledger.notes) html += "<p>Note: " + EscapeHtml(note) + "</p>";
+  return HtmlPage(title, html);
 }
 
 }  // namespace turboquant

@@ -327,6 +327,20 @@ class Gate(unittest.TestCase):
                 self.assertEqual((refused.returncode, refused.stdout), (2, ""), refused.stderr)
                 self.assertIn(word, refused.stderr)
 
+    def test_the_page_is_whole_and_needs_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            page = f"{folder}/page.html"
+            result = self.evaluate("--kv-cache-dtype", "int8,int2", "--html", page)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with open(page, encoding="utf-8") as file:
+                html = file.read()
+            self.assertTrue(html.startswith("<!doctype html>") and html.endswith("</html>\n"))
+            self.assertNotIn("http", html)
+            self.assertNotIn("nan", html)
+            self.assertEqual(html.count("<svg"), 2)
+            self.assertEqual(html.count("<b>"), 20)  # ten worst tokens of each format
+            self.assertEqual(html.count("rgba("), 2 * 30 * 6)  # layers x heads of K and V
+
     def test_a_gate_that_cannot_be_read(self):
         for gate in ("kl", "task<=1%", "kl>=1"):
             result = self.evaluate("--gate", gate)
