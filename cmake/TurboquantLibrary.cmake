@@ -5,7 +5,7 @@
 #   turboquant_binary(NAME turboquant MAIN src/cli/main.cc)
 #   turboquant_test(NAME x SOURCES a_test.cc [LINK ...] [LABEL fast] [TIMEOUT 120] [FIXTURES tiny_models]
 #     [DEFINITIONS X=1] [ENVIRONMENT X=1])
-#   turboquant_fuzzer(NAME x SOURCES x_fuzz.cc [LINK ...])
+#   turboquant_fuzzer(NAME x SOURCES x_fuzz.cc [LINK ...])   libFuzzer in the fuzz build, else a test on its seeds
 #
 # File names decide what becomes of a file in src/:
 #   *_test.cc       unit test, label fast          *_slow_test.cc  test of minutes, label slow
@@ -136,6 +136,14 @@ function(turboquant_fuzzer)
   cmake_parse_arguments(A "" "NAME" "SOURCES;LINK" ${ARGN})
   add_executable(${A_NAME} ${A_SOURCES})
   target_link_libraries(${A_NAME} PRIVATE ${A_LINK})
-  target_link_options(${A_NAME} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${A_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/fuzz")
+  if(TURBOQUANT_FUZZ)
+    target_link_options(${A_NAME} PRIVATE -fsanitize=fuzzer)
+    return()
+  endif()
+  # Without the fuzzer: a fast test that runs the seeds.
+  target_sources(${A_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cc")
+  target_link_libraries(${A_NAME} PRIVATE turboquant_base)
+  add_test(NAME fuzz_seeds/${A_NAME} COMMAND ${A_NAME} "${CMAKE_CURRENT_SOURCE_DIR}/corpus/${A_NAME}")
+  set_tests_properties(fuzz_seeds/${A_NAME} PROPERTIES LABELS fast TIMEOUT 300)
 endfunction()
