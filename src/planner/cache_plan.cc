@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <string_view>
 
 #include "base/check.h"
@@ -111,9 +112,13 @@ Result<std::vector<KvCacheSpec>> LayerSpecs(const CacheModel& model,
   return layers;
 }
 
-// "int8/int8 per_token_head", or "0-3 f16/f16, 4-29 int8/int8 per_token_head".
+// "int8/int8 per_token_head", or "0-3 f16/f16, 4-29 int8/int8 per_token_head", or, where that would
+// be a long list, "11 formats by layer".
 std::string DescribeFormats(const std::vector<KvCacheSpec>& layers) {
+  constexpr size_t kMostRuns = 5;
   std::string text;
+  size_t runs = 0;
+  std::set<std::string> formats;
   for (size_t first = 0; first < layers.size();) {
     size_t end = first + 1;
     while (end < layers.size() && layers[end] == layers[first]) ++end;
@@ -122,7 +127,10 @@ std::string DescribeFormats(const std::vector<KvCacheSpec>& layers) {
         end - first == 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, end - 1);
     text += fmt::format("{}{} {}", first == 0 ? "" : ", ", range, layers[first].ToString());
     first = end;
+    ++runs;
+    formats.insert(layers[first - 1].ToString());
   }
+  if (runs > kMostRuns) return fmt::format("{} formats by layer", formats.size());
   return text;
 }
 

@@ -91,6 +91,10 @@ TEST(CachePlan, OverridesApplyInOrder) {
   EXPECT_HAS(plan.formats, "0-1 ");
   EXPECT_HAS(plan.formats, ", 2 ");
   EXPECT_HAS(plan.formats, ", 4-27 ");
+  EXPECT_EQ(
+      Plan({.kv_cache_dtype = "int4", .kv_cache_dtype_layers = "1:int8,3:int8,5:f16,7:int8,9:int8"})
+          .formats,
+      "3 formats by layer");
 }
 
 TEST(CachePlan, RefusesBadOverrides) {

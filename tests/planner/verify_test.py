@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""`turboquant plan --verify` for 20 combinations: the pool exact, resident memory within 3 %.
+"""`turboquant plan --verify` for 22 combinations: the pool exact, resident memory within 3 %.
 
 Usage: verify_test.py BINARY MODEL [unittest arguments]
 """
 import json
+import pathlib
 import subprocess
 import sys
 import unittest
 
 BINARY, MODEL = sys.argv[1:3]
+PLAN = str(pathlib.Path(__file__).parent / "default_model_plan.json")  # tune --budget-bits 5
 
 COMBINATIONS = [
     ["--kv-cache-dtype", "f32", "--max-model-len", "2048"],
@@ -21,6 +23,7 @@ COMBINATIONS = [
     ["--kv-cache-dtype", "int4_asym", "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int4", "--kv-recent-tokens", "512", "--max-num-seqs", "2", "--max-model-len", "4096"],
     ["--kv-cache-dtype", "int8/int4", "--max-model-len", "8192"],
+    ["--kv-plan", PLAN, "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int4_sym", "--kv-scale-granularity", "per_group:32", "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int8", "--kv-scale-granularity", "per_group:64", "--max-model-len", "8192"],
     ["--kv-cache-dtype", "int8", "--kv-cache-dtype-layers", "0-3:f16,28-29:int4", "--max-model-len", "8192"],
@@ -37,7 +40,7 @@ COMBINATIONS = [
 
 class Verify(unittest.TestCase):
     def test_combinations(self):
-        self.assertEqual(len(COMBINATIONS), 20)
+        self.assertEqual(len(COMBINATIONS), 22)
         for flags in COMBINATIONS:
             with self.subTest(" ".join(flags)):
                 result = subprocess.run([BINARY, "plan", "-m", MODEL, "--verify", "--json", "--log-level", "warn", *flags],
