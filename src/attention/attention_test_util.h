@@ -201,7 +201,7 @@ class Harness {
     return all;
   }
 
-  // Stores tokens without attending to anything: context made quickly. Not with recent tokens.
+  // Stores tokens without attending to anything: context made quickly.
   void StoreOnly(TestSequence* sequence, int num_tokens) {
     const std::vector<StepChunk> step = {{sequence, num_tokens}};
     Begin(step);
@@ -209,6 +209,7 @@ class Harness {
       FillRows(step, static_cast<int>(layer));
       attention_->StoreKv(static_cast<int>(layer), k_.data(), k_stride_, v_.data(), k_stride_, 0,
                           1);
+      attention_->KeepRecent(static_cast<int>(layer), 0, 1);
     }
     manager_->Commit(sequence->id);
     sequence->num_tokens += num_tokens;

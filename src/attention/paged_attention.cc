@@ -17,7 +17,7 @@ namespace {
 // Next units of one layer; a line of its own, so that a late thread of one layer does not disturb
 // the next one.
 struct alignas(kCacheLineBytes) LayerCounters {
-  std::atomic<int> store, attend, merge;
+  std::atomic<int> store, attend, merge, keep;
 };
 
 size_t RoundUpToLine(size_t bytes) {
@@ -228,6 +228,7 @@ void PagedAttention::BeginStep(std::span<const SequenceChunk> chunks) {
     counters.store.store(0, std::memory_order_relaxed);
     counters.attend.store(0, std::memory_order_relaxed);
     counters.merge.store(0, std::memory_order_relaxed);
+    counters.keep.store(0, std::memory_order_relaxed);
   }
 }
 
@@ -281,8 +282,7 @@ void PagedAttention::Attend(int layer, const float* q, size_t q_stride, float* o
   }
 }
 
-void PagedAttention::Merge(int layer, float* out, size_t out_stride, int ith,
-                           [[maybe_unused]] int nth) {
+void PagedAttention::Merge(int layer, float* out, size_t out_stride, int ith, int nth) {
   DCHECK_LE(nth, impl_->limits.max_threads);
   const ScopedTimer timer(&impl_->attend_seconds, ith);
   AttendTask task = impl_->TaskOf(layer);
@@ -291,16 +291,22 @@ void PagedAttention::Merge(int layer, float* out, size_t out_stride, int ith,
   AttendScratch scratch = impl_->ScratchOf(ith);
   const std::span<const int> tiles = task.plan->merge_tiles();
   const int num_heads = task.layer->shape.num_kv_heads;
-  const int num_merges = static_cast<int>(tiles.size()) * num_heads;
-  const int num_closed =
-      task.layer->recent ? static_cast<int>(impl_->store_plan.closed_blocks().size()) : 0;
+  const int num_units = static_cast<int>(tiles.size()) * num_heads;
   std::atomic<int>& next = impl_->counters[static_cast<size_t>(layer)].merge;
-  for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_merges + num_closed;) {
-    if (i < num_merges) {
-      MergeHead(task, tiles[static_cast<size_t>(i / num_heads)], i % num_heads, &scratch);
-    } else {
-      KeepRecentCopy(task, i - num_merges);
-    }
+  for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_units;) {
+    MergeHead(task, tiles[static_cast<size_t>(i / num_heads)], i % num_heads, &scratch);
+  }
+  KeepRecent(layer, ith, nth);
+}
+
+void PagedAttention::KeepRecent(int layer, [[maybe_unused]] int ith, [[maybe_unused]] int nth) {
+  DCHECK_LE(nth, impl_->limits.max_threads);
+  const AttendTask task = impl_->TaskOf(layer);
+  if (!task.layer->recent) return;
+  const int num_closed = static_cast<int>(impl_->store_plan.closed_blocks().size());
+  std::atomic<int>& next = impl_->counters[static_cast<size_t>(layer)].keep;
+  for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_closed;) {
+    KeepRecentCopy(task, i);
   }
 }
 

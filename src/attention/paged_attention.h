@@ -11,7 +11,8 @@
 // bit for bit.
 //
 // A step: the engine reserves slots, builds an AttentionStep once, then for every layer in order
-// runs, each with all threads (ith of nth) and a barrier between: StoreKv, Attend, Merge; then
+// runs, each with all threads (ith of nth) and a barrier between: StoreKv, Attend, Merge, or, where
+// nothing asks what a layer attends to, StoreKv and KeepRecent; then
 // commits the slots.
 #ifndef TURBOQUANT_ATTENTION_PAGED_ATTENTION_H_
 #define TURBOQUANT_ATTENTION_PAGED_ATTENTION_H_
@@ -103,7 +104,10 @@ class PagedAttention {
   // are written by Merge.
   void Attend(int layer, const float* q, size_t q_stride, float* out, size_t out_stride, int ith,
               int nth);
+  // Also does what KeepRecent does.
   void Merge(int layer, float* out, size_t out_stride, int ith, int nth);
+  // Takes over the copies of recent blocks that the step has closed into their sequences.
+  void KeepRecent(int layer, int ith, int nth);
 
   void set_observer(KvObserver* observer);  // null = none; borrowed
   void set_recipe(const KvRecipe* recipe);  // null = none; borrowed

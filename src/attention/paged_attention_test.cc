@@ -252,6 +252,8 @@ TEST(PagedAttentionTest, RecentTokensAreReadAsTheirCopies) {
       harness.Feed(&sequence, 560, 200);
       RunStep(harness, {{&sequence, 150}});
       RunStep(harness, {{&sequence, 1}});
+      harness.StoreOnly(&sequence, 100);
+      RunStep(harness, {{&sequence, 2}});
       if (testing::Test::HasFatalFailure()) return;
     }
   }

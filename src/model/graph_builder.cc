@@ -38,6 +38,11 @@ void MergeNode(ggml_tensor* dst, int ith, int nth, void* userdata) {
   (*node->attention)->Merge(node->layer, static_cast<float*>(dst->data), Stride(dst, 1), ith, nth);
 }
 
+void KeepRecentNode(ggml_tensor* /*dst*/, int ith, int nth, void* userdata) {
+  const auto* node = static_cast<const AttentionNode*>(userdata);
+  (*node->attention)->KeepRecent(node->layer, ith, nth);
+}
+
 int RopeMode(RopeStyle style) {
   switch (style) {
     case RopeStyle::kNorm:
@@ -115,8 +120,12 @@ ggml_tensor* GraphBuilder::Attention(int layer, ggml_tensor* q, ggml_tensor* k, 
   std::array<ggml_tensor*, 2> kv = {k, v};
   ggml_tensor* stored = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, 1, 1, kv.data(), 2,
                                        StoreKvNode, GGML_N_TASKS_MAX, node);
-  ggml_build_forward_expand(options_.graph,
-                            stored);  // of the last layer too where no logits are wanted
+  if (layer == config().num_layers - 1 && options_.num_outputs == 0) {
+    // Nothing will ask for what this layer attends to: the graph ends here.
+    stored =
+        ggml_custom_inplace(context_, stored, nullptr, 0, KeepRecentNode, GGML_N_TASKS_MAX, node);
+  }
+  ggml_build_forward_expand(options_.graph, stored);
   std::array<ggml_tensor*, 2> q_after_store = {q, stored};
   ggml_tensor* attended =
       ggml_custom_4d(context_, GGML_TYPE_F32, q->ne[0] * q->ne[1], options_.num_rows, 1, 1,

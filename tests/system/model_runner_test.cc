@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -86,6 +87,46 @@ TEST(ModelRunner, WithoutLogitsTheCacheIsFilledAllTheSame) {
   const StepInput all = Input(at_once.get(), tokens, Logits::kLast);
   ExpectClose(after, at_once->Execute({&all, 1}));
   EXPECT_GT(runner->buffer_bytes(), 0u);
+}
+
+// The last layer attends to nothing where no logits are wanted; its copies of recent blocks are
+// kept all the same. Everything is closer to the f32 cache with them.
+TEST(ModelRunner, WithoutLogitsRecentBlocksAreKeptAllTheSame) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < 300; ++i) tokens.push_back(5 + i * 7 % 200);
+  const auto logits = [&](const char* format, int recent, Logits of_chunks) {
+    auto plan = PlanCache(TestModel()->config(),
+                          {.kv_cache_dtype = format,
+                           .block_size = 32,
+                           .num_recent_tokens = recent,
+                           .max_model_len = 512},
+                          {.usable_bytes = uint64_t{1} << 33});
+    EXPECT_TRUE(plan) << plan.error().message;
+    auto runner = ModelRunner::Create(
+        TestModel(), {.cache = plan->config, .max_batch_tokens = 64, .max_context = 512});
+    EXPECT_TRUE(runner) << runner.error().message;
+    StepInput input = {.sequence = *(*runner)->cache().AddSequence(), .tokens = {}, .logits = {}};
+    std::vector<float> last;
+    for (size_t at = 0; at < tokens.size(); at += 60) {
+      input.tokens = std::span(tokens).subspan(at, 60);
+      input.logits = at + 60 < tokens.size() ? of_chunks : Logits::kLast;
+      EXPECT_TRUE((*runner)->cache().AllocateSlots(input.sequence, 60));
+      const std::span<const float> found = (*runner)->Execute({&input, 1});
+      last.assign(found.begin(), found.end());
+    }
+    return last;
+  };
+  const std::vector<float> with = logits("int2", 256, Logits::kLast);
+  ExpectClose(logits("int2", 256, Logits::kNone), with);
+  const std::vector<float> exact = logits("f32", 0, Logits::kNone);
+  const auto error = [&](const std::vector<float>& found) {
+    double sum = 0;
+    for (size_t i = 0; i < found.size(); ++i) {
+      sum += std::pow(static_cast<double>(found[i] - exact[i]), 2);
+    }
+    return sum;
+  };
+  EXPECT_LT(error(with), 0.1 * error(logits("int2", 0, Logits::kNone)));
 }
 
 TEST(ModelRunner, RefusesWhatDoesNotFit) {
