@@ -42,33 +42,66 @@ Status SetDefault(const CLI::App& verb, std::string_view path, std::string_view 
   return {};
 }
 
-// The line of a table header whose name does not start like a key, or 0. toml++ 3.3 asserts that
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+// Whether a line has characters beyond ASCII outside of strings and comments, where TOML has none:
+// toml++ 3.3 looks such characters up in a table of blanks that does not know them all. A string
+// that goes on over several lines counts as outside.
+bool HasForeignCharacter(std::string_view line) {
+  const bool many_lines = line.contains(R"(""")") || line.contains("'''");
+  char quote = 0;  // that ends the string we are in
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quote != 0 && !many_lines) {
+      if (c == '\\' && quote == '"') ++i;
+      if (c == quote) quote = 0;
+    } else if (c == '#') {
+      return false;
+    } else if (c == '"' || c == '\'') {
+      quote = c;  // not looked at where many_lines
+    } else if ((c & 0x80) != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Whether a line is a table header whose name does not start like a key. toml++ 3.3 asserts that
 // one does before it looks, and in release builds the compiler assumes it.
-int BadTableHeader(std::string_view content) {
+bool IsBadTableHeader(std::string_view line) {
+  const auto skip_blanks = [&] {
+    line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  };
+  skip_blanks();
+  if (!line.starts_with('[')) return false;
+  line.remove_prefix(1);
+  skip_blanks();
+  if (line.starts_with('[')) line.remove_prefix(1);
+  skip_blanks();
+  const char c = line.empty() ? '\n' : line[0];
+  return std::isalnum(static_cast<unsigned char>(c)) == 0 &&
+         !std::string_view("_-\"']").contains(c);
+}
+
+// What toml++ must not see.
+Status CheckText(std::string_view content, const std::string& path) {
+  if (content.starts_with(kByteOrderMark)) content.remove_prefix(kByteOrderMark.size());
   int number = 0;
   while (!content.empty()) {
     ++number;
     const size_t end = std::min(content.find('\n'), content.size());
-    std::string_view line = content.substr(0, end);
+    const std::string_view line = content.substr(0, end);
     content.remove_prefix(std::min(end + 1, content.size()));
-    const auto skip_blanks = [&] {
-      line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-    };
-    // Also a byte order mark and blanks of Unicode may stand before the bracket.
-    while (!line.empty() && (line[0] == ' ' || line[0] == '\t' || (line[0] & 0x80) != 0)) {
-      line.remove_prefix(1);
+    if (HasForeignCharacter(line)) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "{}:{}: characters beyond ASCII belong into strings of one line and comments",
+                  path, number);
     }
-    if (!line.starts_with('[')) continue;
-    line.remove_prefix(1);
-    skip_blanks();
-    if (line.starts_with('[')) line.remove_prefix(1);
-    skip_blanks();
-    const char c = line.empty() ? '\n' : line[0];
-    const bool starts_key =
-        std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("_-\"']").contains(c);
-    if (!starts_key) return number;
+    if (IsBadTableHeader(line)) {
+      return Fail(ErrorCode::kInvalidArgument, "{}:{}: expected a name after '['", path, number);
+    }
   }
-  return 0;
+  return {};
 }
 
 }  // namespace
@@ -88,9 +121,7 @@ std::string FindConfigPath(int argc, const char* const* argv) {
 
 Status ApplyConfigFile(const std::string& path, const CommandLine& line) {
   TQ_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
-  if (const int bad = BadTableHeader(content); bad != 0) {
-    return Fail(ErrorCode::kInvalidArgument, "{}:{}: expected a name after '['", path, bad);
-  }
+  TQ_RETURN_IF_ERROR(CheckText(content, path));
   toml::table table;
   try {
     table = toml::parse(content, path);

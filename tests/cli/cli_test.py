@@ -107,6 +107,11 @@ class Errors(unittest.TestCase):
             file.write("no-such-key = 1\n")
             file.flush()
             self.assert_error(run("run", "--config", file.name, "-p", "x"), "no-such-key", status=(2,))
+        for bad in ('threads = \u035c', '\u00e9 = 1', '[run]\nprompt = """\u00e9"""', 'prompt = """a\n\u2002"""'):
+            with tempfile.NamedTemporaryFile("w", suffix=".toml", encoding="utf-8") as file:
+                file.write("# \u00e9\n" + bad)
+                file.flush()
+                self.assert_error(run("run", "--config", file.name), "characters beyond ASCII", status=(2,))
         self.assert_error(run("run", "--config", "/no/such.toml", "-p", "x"), "/no/such.toml", status=(2,))
 
 
@@ -391,7 +396,7 @@ class Results(unittest.TestCase):
 
     def test_precedence_flag_environment_file(self):
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-            file.write('kv-cache-dtype = "f16"\n[run]\nmax-tokens = 2\n')
+            file.write('\ufeff# caf\u00e9\nkv-cache-dtype = "f16"\n[run]\nstop = "\u00e9"  # \u00e9\nmax-tokens = 2\n')
             file.flush()
             args = ("run", "-m", MODEL, "-p", "x", "--json", "--log-level", "off", "--ignore-eos", "--config", file.name)
             of = lambda *more, env=None: json.loads(run(*args, *more, env=env).stdout)
