@@ -25,7 +25,6 @@ struct TuneFlags {
   int context = 1024;
   int windows = 2;
   int first_scored = 256;
-  int block_size = 64;
   std::string output = "plan.json";
   bool json = false;
 };
@@ -78,7 +77,7 @@ Result<Tuning> Run(const TuneFlags& flags, const std::shared_ptr<const Model>& m
     for (auto& window : of_file) windows.push_back(std::move(window));
   }
   TuningOptions options = flags.tuning;
-  options.evaluation.cache.block_size = flags.block_size;
+  options.evaluation.cache.block_size = flags.model.block_size;
   options.evaluation.context = flags.context;
   options.evaluation.first_scored = flags.first_scored;
   options.evaluation.num_threads =
@@ -87,7 +86,7 @@ Result<Tuning> Run(const TuneFlags& flags, const std::shared_ptr<const Model>& m
   options.evaluation.stop = engine.stop;
   options.evaluation.progress = [&](int64_t done, int64_t total) { progress->Update(done, total); };
   if (StderrIsTerminal()) {
-    fmt::print(stderr, "tune: at most {} tokens through caches, {} windows of {}\n",
+    fmt::print(stderr, "tune: about {} tokens through caches, {} windows of {}\n",
                TuningTokens(model->config().num_layers, options.formats.size(),
                             static_cast<int64_t>(windows.size()) * flags.context),
                windows.size(), flags.context);
@@ -147,7 +146,7 @@ Verb AddTune(CLI::App* program) {
   verb->add_option("--first-scored", flags->first_scored, "first position of a window that counts")
       ->check(CLI::Range(0, 1 << 26))
       ->capture_default_str();
-  verb->add_option("--block-size", flags->block_size, "tokens per cache block")
+  verb->add_option("--block-size", flags->model.block_size, "tokens per cache block")
       ->capture_default_str();
   verb->add_option("-o,--output", flags->output, "file to write")->capture_default_str();
   verb->add_flag("--json", flags->json, "print the report as one JSON document");

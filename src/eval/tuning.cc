@@ -45,10 +45,9 @@ class Tuner {
   Result<std::vector<EvaluationResult>> Measure(const std::vector<EvaluationCandidate>& candidates);
   Result<SideCosts> Sensitivities();
   Result<SideCosts> Weights();
-  Result<double> Bits(const std::string& format) const;
   Result<double> Bits(const Layers& layers) const;
-  Result<std::vector<double>> BitsOfFormats() const;
-  Result<std::vector<double>> Budgets(const Tuning& tuning) const;
+  Status FindBits();
+  std::vector<double> Budgets(const Tuning& tuning) const;
   Result<Layers> BySensitivity(const Tuning& tuning) const;
   Result<std::vector<MeasuredPlan>> UniformPlans(const Tuning& tuning) const;
   Result<std::optional<MeasuredPlan>> FolkPlan(const std::string& name,
@@ -64,7 +63,8 @@ class Tuner {
   const TuningOptions& options_;
   int num_layers_;
   int64_t total_, done_ = 0;
-  double budget_ = 0;  // bits per value of the plans that are looked for
+  std::vector<double> bits_;  // per value, of each format
+  double budget_ = 0;         // bits per value of the plans that are looked for
 };
 
 // In batches, so that memory stays bounded.
@@ -145,22 +145,29 @@ Result<double> Tuner::Bits(const Layers& layers) const {
   return plan.bits_per_value;
 }
 
-Result<double> Tuner::Bits(const std::string& format) const { return Bits(Uniform(format)); }
-
-Result<std::vector<double>> Tuner::BitsOfFormats() const {
-  std::vector<double> bits;
+// Refuses formats and budgets before anything runs.
+Status Tuner::FindBits() {
   for (const std::string& format : options_.formats) {
-    TQ_ASSIGN_OR_RETURN(const double value, Bits(format));
-    bits.push_back(value);
+    TQ_ASSIGN_OR_RETURN(const double bits, Bits(Uniform(format)));
+    if (!bits_.empty() && bits <= bits_.back()) {
+      return Fail(
+          ErrorCode::kInvalidArgument,
+          "tune: format {} has {:.3f} bits, no more than the one before: give them in order",
+          format, bits);
+    }
+    bits_.push_back(bits);
   }
-  return bits;
+  if (options_.budget_bits > 0 && bits_.front() > options_.budget_bits) {
+    return Fail(ErrorCode::kInvalidArgument, "a budget of {} bits per value: {} alone has {:.3f}",
+                options_.budget_bits, options_.formats.front(), bits_.front());
+  }
+  return {};
 }
 
 // Sides have a little more or less than half of both: what an allocation overshoots is taken off
-// the budget of the next one.
+// the budget of the next one. The cheapest format alone fits.
 Result<Tuner::Layers> Tuner::BySensitivity(const Tuning& tuning) const {
-  TQ_ASSIGN_OR_RETURN(const std::vector<double> bits, BitsOfFormats());
-  const AllocationInput input = {tuning.sensitivities, tuning.weights, bits};
+  const AllocationInput input = {tuning.sensitivities, tuning.weights, bits_};
   double budget = budget_;
   for (;;) {
     const Allocation allocation = Allocate(input, budget);
@@ -170,10 +177,6 @@ Result<Tuner::Layers> Tuner::BySensitivity(const Tuning& tuning) const {
     }
     TQ_ASSIGN_OR_RETURN(const double found, Bits(layers));
     if (found <= budget_) return layers;
-    if (layers == Uniform(options_.formats.front() + "/" + options_.formats.front())) {
-      return Fail(ErrorCode::kInvalidArgument, "a budget of {} bits per value: {} alone has {:.3f}",
-                  budget_, options_.formats.front(), found);
-    }
     budget -= found - budget_ + 1e-6;
   }
 }
@@ -186,7 +189,7 @@ Result<std::vector<MeasuredPlan>> Tuner::UniformPlans(const Tuning& tuning) cons
   for (size_t k = 0; k < formats.size(); ++k) {
     for (size_t v = 0; v < formats.size(); ++v) {
       const std::string format = formats[k] + "/" + formats[v];
-      TQ_ASSIGN_OR_RETURN(const double bits, Bits(format));
+      TQ_ASSIGN_OR_RETURN(const double bits, Bits(Uniform(format)));
       if (bits > budget_) continue;
       fitting.emplace_back(Expected(tuning, {std::vector(layers, k), std::vector(layers, v)}),
                            format);
@@ -251,12 +254,11 @@ Status CheckOptions(const TuningOptions& options) {
 }
 
 // The budget that was asked for; or those from where the largest KL may be kept on, upwards.
-Result<std::vector<double>> Tuner::Budgets(const Tuning& tuning) const {
-  if (options_.budget_bits > 0) return std::vector<double>{options_.budget_bits};
-  TQ_ASSIGN_OR_RETURN(const std::vector<double> bits, BitsOfFormats());
+std::vector<double> Tuner::Budgets(const Tuning& tuning) const {
+  if (options_.budget_bits > 0) return {options_.budget_bits};
   std::vector<double> budgets;
-  for (double budget = bits.front(); budget < bits.back() + kBudgetStep; budget += kBudgetStep) {
-    const Allocation allocation = Allocate({tuning.sensitivities, tuning.weights, bits}, budget);
+  for (double budget = bits_.front(); budget < bits_.back() + kBudgetStep; budget += kBudgetStep) {
+    const Allocation allocation = Allocate({tuning.sensitivities, tuning.weights, bits_}, budget);
     if (Expected(tuning, allocation) <= options_.max_kl) budgets.push_back(budget);
   }
   return budgets;
@@ -275,18 +277,11 @@ Result<std::vector<MeasuredPlan>> Tuner::MeasurePlans(const Tuning& tuning) {
 }
 
 Result<Tuning> Tuner::Run() {
+  TQ_RETURN_IF_ERROR(FindBits());
   Tuning tuning;
-  // Refuses formats and budgets before anything runs.
-  tuning.sensitivities.k.assign(static_cast<size_t>(num_layers_), 1.0);
-  tuning.sensitivities.v = tuning.sensitivities.k;
-  tuning.weights.k.assign(options_.formats.size(), 1.0);
-  tuning.weights.v = tuning.weights.k;
-  budget_ = options_.budget_bits > 0 ? options_.budget_bits : 16;
-  TQ_RETURN_IF_ERROR(BySensitivity(tuning));
   TQ_ASSIGN_OR_RETURN(tuning.sensitivities, Sensitivities());
   TQ_ASSIGN_OR_RETURN(tuning.weights, Weights());
-  TQ_ASSIGN_OR_RETURN(const std::vector<double> budgets, Budgets(tuning));
-  for (const double budget : budgets) {
+  for (const double budget : Budgets(tuning)) {
     budget_ = budget;
     TQ_ASSIGN_OR_RETURN(tuning.plans, MeasurePlans(tuning));
     const double kl = tuning.plans.front().result.divergence.kl_mean;

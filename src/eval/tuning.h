@@ -27,7 +27,7 @@ struct TuningOptions {
   // One of these, the other 0: bits per value of closed blocks that a plan may have; mean KL in
   // nats that the plan with fewest bits must keep on these windows.
   double budget_bits = 0, max_kl = 0;
-  // Formats to choose from, one for a side, in order of their bits; at least two.
+  // Formats to choose from, one for a side, ascending in bits; at least two.
   std::vector<std::string> formats = {"int3", "int4", "int5", "int6", "int8"};
   std::string probe = "int4";    // one of them
   EvaluationOptions evaluation;  // candidates and cache formats of it are not used
@@ -50,11 +50,13 @@ struct Tuning {
   std::vector<MeasuredPlan> plans;  // least KL first; the first one is the result
 };
 
-// kInvalidArgument: no plan of these formats has so few bits, or formats that are none.
+// kInvalidArgument: no plan of these formats has so few bits, or formats that are none or not in
+// order.
 Result<Tuning> Tune(const std::shared_ptr<const Model>& model,
                     const std::vector<std::vector<int32_t>>& windows, const TuningOptions& options);
 
-// What Tune will run, in tokens through caches: an upper bound.
+// What Tune will run for a budget of bits, in tokens through caches: an upper bound. The search for
+// a KL may measure more budgets.
 int64_t TuningTokens(int num_layers, size_t num_formats, int64_t window_tokens);
 
 // Step 3 by itself, for one budget. bits: of one value in each format.

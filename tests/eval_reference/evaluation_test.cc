@@ -272,6 +272,7 @@ TEST_F(EvaluationTest, TuneRefusesWhatCannotBe) {
   EXPECT_NE(error(5, 0, {"int4"}).find("at least two"), std::string::npos);
   EXPECT_NE(error(5, 0, {"int3", "int8"}).find("probe format int4"), std::string::npos);
   EXPECT_NE(error(5, 0, {"int4", "int9"}).find("int9"), std::string::npos);
+  EXPECT_NE(error(5, 0, {"int8", "int4"}).find("in order"), std::string::npos);
 }
 
 TEST_F(EvaluationTest, AnswersPartWhereTheCacheIsCoarse) {
