@@ -93,6 +93,8 @@ class UnitWorker {
     }
     return rows;
   }
+  // First block that the queries read as its copy; their own one where the layer has none.
+  int FirstRecent() const { return tile_.own_block - layer_.shape.recent_blocks; }
   // First position that the query sees.
   int FirstSeen(int query_position) const {
     const int window = layer_.shape.sliding_window;
@@ -240,10 +242,9 @@ void UnitWorker::WalkSplit(int split, const AttentionState& state) {
   const int blocks_per_split = task_.plan->blocks_per_split();
   const int begin = std::max(tile_.first_block, (tile_.first_split + split) * blocks_per_split);
   const int end = std::min(tile_.own_block, (tile_.first_split + split + 1) * blocks_per_split);
-  const int first_recent = tile_.own_block - layer_.shape.recent_blocks;
-  const int recent = std::max(begin, std::min(end, first_recent));
+  const int recent = std::max(begin, std::min(end, FirstRecent()));
   if (begin < recent) WalkBlocks(layer_.coded, begin, recent, state);
-  if (recent < end) WalkBlocks(layer_.recent ? *layer_.recent : layer_.coded, recent, end, state);
+  if (recent < end) WalkBlocks(*layer_.recent, recent, end, state);
   ApplyStaticValueScales(state);
 }
 
@@ -259,9 +260,10 @@ void UnitWorker::WalkBlocks(const TileFormat& format, int begin, int end,
                             const AttentionState& state) {
   PrepareClosedQueries(format);
   // A unit that walks all splits reads on into the next one.
-  const bool reads_on = unit_.split == AttendUnit::kWholeTile;
-  const int first_recent = tile_.own_block - layer_.shape.recent_blocks;
-  const int last = !reads_on ? end : &format == &layer_.coded ? first_recent : tile_.own_block;
+  int last = end;
+  if (unit_.split == AttendUnit::kWholeTile) {
+    last = &format == &layer_.coded ? FirstRecent() : tile_.own_block;
+  }
   for (int block = begin; block < end; ++block) {
     const uint8_t* next = block + 1 < last ? ClosedBlockIn(format, block + 1) : nullptr;
     AttendHeads(format, ClosedBlockIn(format, block), next, MaskOfBlock(block), state);

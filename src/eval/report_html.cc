@@ -1,7 +1,6 @@
 #include "eval/report_html.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -13,12 +12,10 @@
 namespace turboquant {
 namespace {
 
-constexpr std::array kColours = {"#4c78a8", "#f58518", "#e45756", "#b279a2",
-                                 "#72b7b2", "#54a24b", "#eeca3b", "#9d755d"};
 constexpr double kWidth = 720, kHeight = 360, kMargin = 60;  // of a chart, pixels
 constexpr double kLeastKl = 1e-9;                            // drawn for anything below
 
-const char* Colour(size_t index) { return kColours[index % kColours.size()]; }
+const char* Colour(size_t index) { return kHtmlColours[index % kHtmlColours.size()]; }
 
 // A logarithmic axis of KL and a linear one, with lines at powers of ten.
 class Chart {

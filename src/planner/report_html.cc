@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <string_view>
 
 #include "base/html.h"
@@ -9,9 +8,6 @@
 namespace turboquant {
 namespace {
 
-constexpr std::array kColours = {"#4c78a8", "#f58518", "#e45756", "#b279a2", "#72b7b2",
-                                 "#54a24b", "#eeca3b", "#9d755d", "#bab0ac", "#8cd17d"};
-
 // One bar as wide as the limit, or as the sum where that is more.
 std::string MemoryBar(const Ledger& ledger) {
   const auto width =
@@ -20,7 +16,7 @@ std::string MemoryBar(const Ledger& ledger) {
   for (size_t i = 0; i < ledger.lines.size(); ++i) {
     const LedgerLine& line = ledger.lines[i];
     if (line.bytes == 0) continue;
-    const char* colour = kColours[i % kColours.size()];
+    const char* colour = kHtmlColours[i % kHtmlColours.size()];
     bar += fmt::format("<div style=\"width:{:.3f}%;background:{}\" title=\"{}: {}\"></div>",
                        100 * static_cast<double>(line.bytes) / width, colour, EscapeHtml(line.name),
                        FormatBytes(line.bytes));

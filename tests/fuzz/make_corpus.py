@@ -5,6 +5,7 @@
 
 gguf_fuzz: complete models of a few kilobytes, every architecture and both kinds of vocabulary, and corrupt ones made as
 tests/hostile does. block_decode_fuzz: one input per format. flags_fuzz: what users write. scale_file_fuzz: a file of every layout.
+kv_plan_fuzz has a plan of the planner's tests (a link), hf_config_fuzz its own files.
 """
 import json
 import pathlib
