@@ -109,7 +109,7 @@ Result<VerifyReport> VerifyPlan(const std::string& path, const Ledger& ledger,
   report.figures = {
       {"weights", ledger.weights_bytes(), engine->model().weight_bytes(), 0},
       {"pool of blocks", plan.pool_bytes, stats.block_bytes_reserved, 0},
-      {"tails, sinks, recent", plan.sequence_bytes, stats.sequence_bytes_reserved, 0},
+      {"tails and sinks", plan.sequence_bytes, stats.sequence_bytes_reserved, 0},
       {"one block, all layers", plan.block_bytes, runner.cache().BytesPerBlockAllLayers(), 0},
       {"total at start-up", ledger.total_bytes, engine->ledger().total_bytes, 0},
       {"resident memory", ledger.total_bytes - (plan.pool_bytes - touched), resident, tolerance},

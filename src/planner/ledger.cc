@@ -68,8 +68,7 @@ void AddCacheLines(Ledger* ledger) {
   AddLine("KV padding", cache.padding, Origin::kExact, "alignment and ends of blocks", ledger);
   if (ours) {
     const bool recent = ledger->options.cache.num_recent_tokens > 0;
-    AddLine(recent ? "KV tails, sinks, recent" : "KV tails and sinks", cache.sequences,
-            Origin::kExact,
+    AddLine("KV tails and sinks", cache.sequences, Origin::kExact,
             fmt::format("newest block and first tokens of each sequence, exact{}",
                         recent ? "; recent blocks in int8" : ""),
             ledger);
