@@ -8,6 +8,7 @@
 #include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "base/half.h"
+#include "codec/correction.h"
 
 namespace turboquant {
 namespace {
@@ -101,7 +102,7 @@ class UnitWorker {
     return window > 0 ? std::max(0, query_position - window + 1) : 0;
   }
 
-  const float* RotatedQueries(const float* rows, int num_rows, size_t unit_row) const;
+  const float* RotatedQueries(const float* rows, int num_rows, int head, size_t unit_row) const;
   void PrepareQueries(const TileFormat& format);
   void PrepareQuery(const TileFormat& format, size_t row, int head, size_t unit_row);
   void PrepareClosedQueries(const TileFormat& format);
@@ -115,7 +116,10 @@ class UnitWorker {
                    const RunMask& mask, const AttentionState& state);
   void AttendRun(const TileFormat& format, const uint8_t* run, const uint8_t* next_run,
                  const RunMask& mask, size_t first_row, const AttentionState& state);
-  const uint16_t* ScalesOfRun(const KvSideSpec& side, const uint8_t* scales, const uint8_t* bias,
+  struct StoredScales {
+    const uint8_t *scales, *bias, *correction;  // of one side of a run, where it has them
+  };
+  const uint16_t* ScalesOfRun(const KvSideSpec& side, const StoredScales& stored,
                               uint16_t* expanded) const;
   const float* MeanScores(const TileFormat& format, const uint8_t* run, size_t row, int num_rows,
                           float* out) const;
@@ -137,10 +141,18 @@ class UnitWorker {
   RunMask full_mask_, mask_;
 };
 
-// rows: [num_rows][head_dim], those of the unit from unit_row on
-const float* UnitWorker::RotatedQueries(const float* rows, int num_rows, size_t unit_row) const {
+// rows: [num_rows][head_dim], those of the unit from unit_row on; head: KV head
+const float* UnitWorker::RotatedQueries(const float* rows, int num_rows, int head,
+                                        size_t unit_row) const {
   if (layer_.rotate_k == nullptr) return rows;
   float* rotated = scratch_->rotated + unit_row * head_dim_;
+  if (const std::vector<float>& balance = view_.static_scales->k_balance; !balance.empty()) {
+    const float* factors = balance.data() + static_cast<size_t>(head) * head_dim_;
+    for (size_t i = 0; i < static_cast<size_t>(num_rows) * head_dim_; ++i) {
+      rotated[i] = rows[i] / factors[i % head_dim_];
+    }
+    rows = rotated;
+  }
   layer_.rotate_k({.in = rows,
                    .in_stride = head_dim_,
                    .out = rotated,
@@ -175,14 +187,15 @@ void UnitWorker::PrepareQuery(const TileFormat& format, size_t row, int head, si
   for (int first = 0; first < group_; first += kMaxTileRows) {
     const int num_rows = std::min(kMaxTileRows, group_ - first);
     const size_t to = unit_row + static_cast<size_t>(first);
-    format.prepare_q({.q = RotatedQueries(q + static_cast<size_t>(first) * head_dim_, num_rows, to),
-                      .q_stride = head_dim_,
-                      .num_rows = num_rows,
-                      .head_dim = format.spec.head_dim,
-                      .group_size = format.spec.k.ChannelsPerScale(format.spec.head_dim),
-                      .scale = layer_.params.scale * scales.head,
-                      .channel_scales = scales.channels,
-                      .out = scratch_->prepared_q + to * format.PreparedRowBytes()});
+    format.prepare_q(
+        {.q = RotatedQueries(q + static_cast<size_t>(first) * head_dim_, num_rows, head, to),
+         .q_stride = head_dim_,
+         .num_rows = num_rows,
+         .head_dim = format.spec.head_dim,
+         .group_size = format.spec.k.ChannelsPerScale(format.spec.head_dim),
+         .scale = layer_.params.scale * scales.head,
+         .channel_scales = scales.channels,
+         .out = scratch_->prepared_q + to * format.PreparedRowBytes()});
   }
 }
 
@@ -305,13 +318,19 @@ void UnitWorker::AttendHeads(const TileFormat& format, const uint8_t* block,
 }
 
 // Scales of one side of a run, of all its tokens; null where there are none. Those of one byte are
-// expanded into `expanded`.
-const uint16_t* UnitWorker::ScalesOfRun(const KvSideSpec& side, const uint8_t* scales,
-                                        const uint8_t* bias, uint16_t* expanded) const {
+// expanded into `expanded`, and a correction of static scales stands there for every token.
+const uint16_t* UnitWorker::ScalesOfRun(const KvSideSpec& side, const StoredScales& stored,
+                                        uint16_t* expanded) const {
+  if (side.HasCorrection()) {
+    const uint16_t correction = *reinterpret_cast<const uint16_t*>(stored.correction);
+    if (correction == kNoCorrection) return nullptr;
+    std::fill_n(expanded, block_size(), correction);
+    return expanded;
+  }
   if (!IsDynamic(side.granularity)) return nullptr;
-  if (!side.HasByteScales()) return reinterpret_cast<const uint16_t*>(scales);
-  layer_.expand_scales({.codes = scales,
-                        .bias = *reinterpret_cast<const int16_t*>(bias),
+  if (!side.HasByteScales()) return reinterpret_cast<const uint16_t*>(stored.scales);
+  layer_.expand_scales({.codes = stored.scales,
+                        .bias = *reinterpret_cast<const int16_t*>(stored.bias),
                         .num_tokens = block_size(),
                         .scales = expanded});
   return expanded;
@@ -345,8 +364,12 @@ void UnitWorker::AttendRun(const TileFormat& format, const uint8_t* run, const u
   const RunView view = {
       .run = run,
       .next_run = next_run,
-      .k_scales = ScalesOfRun(spec.k, run + layout.k_scales, run + layout.k_scale_bias, expanded_k),
-      .v_scales = ScalesOfRun(spec.v, run + layout.v_scales, run + layout.v_scale_bias, expanded_v),
+      .k_scales = ScalesOfRun(
+          spec.k, {run + layout.k_scales, run + layout.k_scale_bias, run + layout.k_correction},
+          expanded_k),
+      .v_scales = ScalesOfRun(
+          spec.v, {run + layout.v_scales, run + layout.v_scale_bias, run + layout.v_correction},
+          expanded_v),
       .k_zero_points = zero_points(spec.k, layout.k_zero_points),
       .v_zero_points = zero_points(spec.v, layout.v_zero_points)};
   if (next_run != nullptr) {  // scales and zero points; the kernels fetch the lines

@@ -46,7 +46,8 @@ Geometry OfFormat(const char* format, const char* granularity) {
 INSTANTIATE_TEST_SUITE_P(
     Formats, AttentionFormatInvarianceTest,
     testing::Values(OfFormat("f32", ""), OfFormat("f16", ""), OfFormat("bf16", ""),
-                    OfFormat("int8", ""), OfFormat("int8", "per_channel"), OfFormat("fp8_e4m3", ""),
+                    OfFormat("int8", ""), OfFormat("int8", "per_channel"),
+                    OfFormat("int8", "per_head"), OfFormat("fp8_e4m3", ""),
                     OfFormat("fp8_e5m2", "per_token_head"), OfFormat("int4", ""),
                     OfFormat("int6/int3", ""), OfFormat("int5/int2", ""), OfFormat("int4_sym", ""),
                     OfFormat("int4_sym", "per_group:32"), OfFormat("int4_asym", "per_group:32")));
@@ -58,6 +59,7 @@ INSTANTIATE_TEST_SUITE_P(RecentTokens, AttentionFormatInvarianceTest,
                                                   .head_dim = 32,
                                                   .num_recent_tokens = 128},
                                          Geometry{.format = "int6/int3",
+                                                  .transform = "balanced",
                                                   .num_kv_heads = 1,
                                                   .group = 2,
                                                   .head_dim = 48,

@@ -30,6 +30,7 @@
 #include "attention/attention_test_util.h"
 #include "base/aligned_buffer.h"
 #include "codec/block_mean.h"
+#include "codec/correction.h"
 #include "codec/rotation.h"
 #include "codec/scale_fit.h"
 
@@ -108,6 +109,9 @@ class Reference {
     const HeadScales scales = ScalesOfHead(coded_.Side(side), Static(side), head, spec_.head_dim);
     return scales.channels == nullptr ? scales.head : scales.head * scales.channels[channel];
   }
+  // Every channel of a row of keys (or queries: divided), where K is balanced.
+  void BalanceKeys(std::vector<float>* row) const;
+  void BalanceQueries(std::vector<float>* row) const;
   // Every head of a row, where the side is rotated.
   void RotateHeads(const KvSideSpec& side, std::vector<float>* row) const;
   void RotateBack(Row* row) const;
@@ -132,6 +136,19 @@ class Reference {
   ReferenceFormat coded_, recent_;
   bool bf16_k_, bf16_v_;  // kernels that multiply in bf16
 };
+
+inline void Reference::BalanceKeys(std::vector<float>* row) const {
+  const std::vector<float>& balance = view_.static_scales->k_balance;
+  for (size_t i = 0; i < balance.size(); ++i) (*row)[i] *= balance[i];
+}
+inline void Reference::BalanceQueries(std::vector<float>* row) const {
+  const std::vector<float>& balance = view_.static_scales->k_balance;
+  if (balance.empty()) return;
+  const auto d = static_cast<size_t>(spec_.head_dim);
+  for (size_t i = 0; i < row->size(); ++i) {
+    (*row)[i] /= balance[i / d / static_cast<size_t>(geometry_.group) * d + i % d];
+  }
+}
 
 inline void Reference::RotateHeads(const KvSideSpec& side, std::vector<float>* row) const {
   if (!IsRotated(side.transform)) return;
@@ -176,6 +193,7 @@ inline void Reference::ReadSide(KvSide side, const ReferenceFormat& format,
   for (int position = 0; position < sequence_.num_tokens; ++position) {
     std::vector<float> row =
         TokenVector(kind, geometry_, sequence_.SeedAt(position), layer_, position);
+    if (side == KvSide::kKey) BalanceKeys(&row);
     RotateHeads(format.Side(side), &row);
     for (const float x : row) data->exact.push_back(f32 ? x : HalfToFloat(FloatToHalf(x)));
   }
@@ -217,13 +235,20 @@ inline void Reference::ReadBlock(KvSide side, const ReferenceFormat& format, int
       reinterpret_cast<const uint16_t*>(run + (key ? layout.k_zero_points : layout.v_zero_points));
   const auto d = static_cast<size_t>(spec_.head_dim);
   std::vector<float> x(static_cast<size_t>(spec_.block_size) * d);
-  DecodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
-              .spec = side_spec,
-              .lines = run + (key ? layout.k_lines : layout.v_lines),
-              .scales = scales,
-              .zero_points = zero_points,
-              .static_scales = ScalesOfHead(side_spec, Static(side), head, spec_.head_dim),
-              .x = x.data()});
+  const uint16_t correction = side_spec.HasCorrection()
+                                  ? *reinterpret_cast<const uint16_t*>(
+                                        run + (key ? layout.k_correction : layout.v_correction))
+                                  : kNoCorrection;
+  std::array<float, kMaxHeadDimOfSpec> corrected;
+  DecodeTile(
+      {.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
+       .spec = side_spec,
+       .lines = run + (key ? layout.k_lines : layout.v_lines),
+       .scales = scales,
+       .zero_points = zero_points,
+       .static_scales = Corrected(ScalesOfHead(side_spec, Static(side), head, spec_.head_dim),
+                                  correction, spec_.head_dim, &corrected),
+       .x = x.data()});
   const int group_size = side_spec.ChannelsPerScale(spec_.head_dim);
   for (int t = 0; t < spec_.block_size; ++t) {
     for (int c = 0; c < spec_.head_dim; ++c) {
@@ -236,7 +261,7 @@ inline void Reference::ReadBlock(KvSide side, const ReferenceFormat& format, int
       if (IsDynamic(side_spec.granularity)) {
         data->scales[index] = HalfToFloat(scales[c / group_size * spec_.block_size + t]);
       } else if (IsStatic(side_spec.granularity)) {
-        data->scales[index] = StaticScale(side, head, c);
+        data->scales[index] = StaticScale(side, head, c);  // a correction cancels out
       }
     }
   }
@@ -272,10 +297,18 @@ inline void Reference::EncodeSide(KvSide side, const ReferenceFormat& format, st
                fitted.data()});
     scales = fitted.data();
   }
+  HeadScales given = ScalesOfHead(side_spec, Static(side), head, spec_.head_dim);
+  std::array<float, kMaxHeadDimOfSpec> corrected;
+  if (side_spec.HasCorrection()) {
+    uint16_t* correction = f16_at(key ? layout.k_correction : layout.v_correction);
+    *correction = MeasureRange({x.data(), spec_.block_size, spec_.head_dim, side_spec.dtype, given})
+                      .correction;
+    given = Corrected(given, *correction, spec_.head_dim, &corrected);
+  }
   EncodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
               .spec = side_spec,
               .x = x.data(),
-              .static_scales = ScalesOfHead(side_spec, Static(side), head, spec_.head_dim),
+              .static_scales = given,
               .lines = run + (key ? layout.k_lines : layout.v_lines),
               .scales = scales,
               .zero_points = f16_at(key ? layout.k_zero_points : layout.v_zero_points),
@@ -312,6 +345,7 @@ inline Reference::Weights Reference::WeightsOf(int position, int query_head) con
   const int head = query_head / geometry_.group;
   const double scale = static_cast<double>(1.0f / std::sqrt(static_cast<float>(spec_.head_dim)));
   auto q_all = TokenVector(Kind::kQuery, geometry_, sequence_.SeedAt(position), layer_, position);
+  BalanceQueries(&q_all);
   RotateHeads(spec_.k, &q_all);
   const float* q = q_all.data() + static_cast<std::ptrdiff_t>(query_head) * spec_.head_dim;
   const bool is_static = IsStatic(spec_.k.granularity);

@@ -133,7 +133,8 @@ class Harness {
                                .head_dim = geometry.head_dim,
                                .block_size = geometry.block_size});
       config.static_scales.push_back({.k = StaticScales(sides->k, geometry, 17.0f),
-                                      .v = StaticScales(sides->v, geometry, 1.7f)});
+                                      .v = StaticScales(sides->v, geometry, 1.7f),
+                                      .k_balance = Balance(sides->k, geometry)});
       config.num_sink_tokens = geometry.num_sink_tokens;
       config.num_recent_tokens = geometry.num_recent_tokens;
       params.push_back({.num_heads = geometry.num_kv_heads * geometry.group,
@@ -274,6 +275,15 @@ class Harness {
   }
 
  private:
+  static std::vector<float> Balance(const KvSideSpec& side, const Geometry& geometry) {
+    if (side.transform != KvTransform::kBalanced) return {};
+    std::vector<float> balance(static_cast<size_t>(geometry.num_kv_heads * geometry.head_dim));
+    for (size_t i = 0; i < balance.size(); ++i) {
+      balance[i] = 0.3f + 0.41f * static_cast<float>(i % 7);
+    }
+    return balance;
+  }
+
   static std::vector<float> StaticScales(const KvSideSpec& side, const Geometry& geometry,
                                          float amax) {
     const float unit = side.dtype == KvCacheDtype::kInt4Sym ? 1.0f / 7 : 1.0f / 127;

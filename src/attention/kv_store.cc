@@ -1,11 +1,13 @@
 #include "attention/kv_store.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "attention/exact_tile.h"
 #include "base/check.h"
 #include "codec/block_mean.h"
+#include "codec/correction.h"
 
 namespace turboquant {
 namespace {
@@ -25,9 +27,15 @@ void Add(int64_t value, int64_t* counter) {
   std::atomic_ref<int64_t>(*counter).fetch_add(value, std::memory_order_relaxed);
 }
 
-// Row of [head_dim], rotated into `out` where there is a rotation.
-const float* RotatedRow(const float* row, int head_dim, RotateFn rotate, float* out) {
+// Row of [head_dim], rotated into `out` where there is a rotation; balance: its channels' factors,
+// or null.
+const float* RotatedRow(const float* row, const float* balance, int head_dim, RotateFn rotate,
+                        float* out) {
   if (rotate == nullptr) return row;
+  if (balance != nullptr) {
+    for (int c = 0; c < head_dim; ++c) out[c] = row[c] * balance[c];
+    row = out;
+  }
   rotate({.in = row,
           .in_stride = 0,
           .out = out,
@@ -55,13 +63,15 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
       static_cast<size_t>(args.chunk.first_row + first + slots.begin - args.chunk.start);
   const float* k = args.rows.k + first_row * args.rows.k_stride + head_offset;
   const float* v = args.rows.v + first_row * args.rows.v_stride + head_offset;
+  const std::vector<float>& balance = args.view.static_scales->k_balance;
+  const float* k_balance = balance.empty() ? nullptr : balance.data() + head_offset;
   const int num_tokens = slots.end - slots.begin;
   for (int i = 0; i < num_tokens; ++i) {
     const auto row = static_cast<size_t>(i);
     const float* k_row =
-        RotatedRow(k + row * args.rows.k_stride, head_dim, layer.rotate_k, args.scratch);
-    const float* v_row =
-        RotatedRow(v + row * args.rows.v_stride, head_dim, layer.rotate_v, args.scratch + head_dim);
+        RotatedRow(k + row * args.rows.k_stride, k_balance, head_dim, layer.rotate_k, args.scratch);
+    const float* v_row = RotatedRow(v + row * args.rows.v_stride, nullptr, head_dim, layer.rotate_v,
+                                    args.scratch + head_dim);
     if (args.recipe != nullptr) {
       k_row = Rounded(*args.recipe, KvSide::kKey, k_row, head_dim, args.scratch);
       v_row = Rounded(*args.recipe, KvSide::kValue, v_row, head_dim, args.scratch + head_dim);
@@ -80,18 +90,26 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
 
 // Where a side lies in the run of a KV head.
 struct SideOffsets {
-  size_t lines, scales, zero_points, scale_bias;
+  size_t lines, scales, zero_points, scale_bias, correction;
 };
 
-// Encodes args.scratch, [block_size][head_dim] of one side, into a run. Returns the end codes.
-int64_t EncodeSide(const KvStoreArgs& args, const TileFormat& format, KvSide side, uint8_t* run) {
+// What there is to count of a side.
+struct SideCounts {
+  int64_t end_codes = 0;
+  RangeUse range;
+};
+
+// Encodes args.scratch, [block_size][head_dim] of one side, into a run.
+SideCounts EncodeSide(const KvStoreArgs& args, const TileFormat& format, KvSide side,
+                      uint8_t* run) {
   const KvCacheSpec& spec = format.spec;
   const KvBlockLayout& layout = format.layout;
   const bool key = side == KvSide::kKey;
   const KvSideSpec& side_spec = key ? spec.k : spec.v;
-  const SideOffsets at =
-      key ? SideOffsets{layout.k_lines, layout.k_scales, layout.k_zero_points, layout.k_scale_bias}
-          : SideOffsets{layout.v_lines, layout.v_scales, layout.v_zero_points, layout.v_scale_bias};
+  const SideOffsets at = key ? SideOffsets{layout.k_lines, layout.k_scales, layout.k_zero_points,
+                                           layout.k_scale_bias, layout.k_correction}
+                             : SideOffsets{layout.v_lines, layout.v_scales, layout.v_zero_points,
+                                           layout.v_scale_bias, layout.v_correction};
   const std::vector<float>& static_scales =
       key ? args.view.static_scales->k : args.view.static_scales->v;
   uint16_t fitted[kMaxBlockTokens];
@@ -106,26 +124,39 @@ int64_t EncodeSide(const KvStoreArgs& args, const TileFormat& format, KvSide sid
                             .scales = fitted});
     scales = fitted;
   }
-  int64_t end_codes = 0;
+  SideCounts counts;
+  HeadScales given = ScalesOfHead(side_spec, static_scales, args.head, spec.head_dim);
+  std::array<float, kMaxHeadDimOfSpec> corrected;
+  if (IsStatic(side_spec.granularity)) {
+    counts.range = MeasureRange({.x = args.scratch,
+                                 .num_tokens = spec.block_size,
+                                 .head_dim = spec.head_dim,
+                                 .dtype = side_spec.dtype,
+                                 .static_scales = given});
+  }
+  if (side_spec.HasCorrection()) {
+    *reinterpret_cast<uint16_t*>(run + at.correction) = counts.range.correction;
+    given = Corrected(given, counts.range.correction, spec.head_dim, &corrected);
+  }
   (key ? format.encode_k : format.encode_v)(
       {.shape = {.side = side, .num_tokens = spec.block_size, .head_dim = spec.head_dim},
        .spec = side_spec,
        .x = args.scratch,
-       .static_scales = ScalesOfHead(side_spec, static_scales, args.head, spec.head_dim),
+       .static_scales = given,
        .lines = run + at.lines,
        .scales = scales,
        .zero_points = reinterpret_cast<uint16_t*>(run + at.zero_points),
-       .end_codes = &end_codes});
-  return end_codes;
+       .end_codes = &counts.end_codes});
+  return counts;
 }
 
-struct EndCodes {
-  int64_t k, v;
+struct BlockCounts {
+  SideCounts k, v;
 };
 
 // Encodes a full exact tile into the run of args.head in `block_bytes`, a block of all KV heads.
-EndCodes EncodeBlock(const KvStoreArgs& args, const TileFormat& format, int block,
-                     const ExactTile& tile, uint8_t* block_bytes) {
+BlockCounts EncodeBlock(const KvStoreArgs& args, const TileFormat& format, int block,
+                        const ExactTile& tile, uint8_t* block_bytes) {
   const KvCacheSpec& spec = format.spec;
   uint8_t* run = block_bytes + static_cast<size_t>(args.head) * format.layout.bytes_per_head;
   GatherKeys(tile, spec.block_size, args.scratch);
@@ -140,22 +171,33 @@ EndCodes EncodeBlock(const KvStoreArgs& args, const TileFormat& format, int bloc
                 .codes = run + format.layout.k_mean,
                 .scale = reinterpret_cast<uint16_t*>(run + format.layout.k_mean_scale)});
   }
-  const int64_t k_ends = EncodeSide(args, format, KvSide::kKey, run);
+  const SideCounts k = EncodeSide(args, format, KvSide::kKey, run);
   GatherValues(tile, spec.block_size, args.scratch);
   if (args.recipe != nullptr) {
     args.recipe->OnClose(KvSide::kValue, block, args.scratch, spec.block_size, spec.head_dim);
   }
-  return {.k = k_ends, .v = EncodeSide(args, format, KvSide::kValue, run)};
+  return {.k = k, .v = EncodeSide(args, format, KvSide::kValue, run)};
+}
+
+void Count(const SideCounts& counts, bool corrects, size_t head, SaturationCounts::Side* side) {
+  Add(counts.end_codes, &side->end_codes[head]);
+  if (corrects && counts.range.correction != kNoCorrection) Add(1, &side->corrected_blocks[head]);
+  const std::atomic_ref<float> reach(side->reach[head]);
+  float seen = reach.load(std::memory_order_relaxed);
+  while (seen < counts.range.reach &&
+         !reach.compare_exchange_weak(seen, counts.range.reach, std::memory_order_relaxed)) {
+  }
 }
 
 // The codes of a block whose exact tile is full.
 void CloseBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
   const LayerContext& layer = *args.layer;
   const auto head = static_cast<size_t>(args.head);
-  const EndCodes ends =
+  const BlockCounts counts =
       EncodeBlock(args, layer.coded, block, tile, args.view.Block(static_cast<size_t>(block)));
-  Add(ends.k, &args.saturation->k_end_codes[head]);
-  Add(ends.v, &args.saturation->v_end_codes[head]);
+  Count(counts.k, layer.coded.spec.k.HasCorrection(), head, &args.saturation->k);
+  Count(counts.v, layer.coded.spec.v.HasCorrection(), head, &args.saturation->v);
+  Add(1, &args.saturation->num_blocks[head]);
   Add(int64_t{layer.coded.spec.block_size} * layer.coded.spec.head_dim,
       &args.saturation->num_codes[head]);
   if (!layer.recent) return;

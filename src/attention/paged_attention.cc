@@ -59,15 +59,6 @@ struct StateExtent {
   }
 };
 
-SaturationCounts ZeroCounts(const std::vector<KvCacheSpec>& specs) {
-  SaturationCounts counts;
-  for (const KvCacheSpec& spec : specs) {
-    const std::vector<int64_t> zeros(static_cast<size_t>(spec.num_kv_heads), 0);
-    counts.layers.push_back({.k_end_codes = zeros, .v_end_codes = zeros, .num_codes = zeros});
-  }
-  return counts;
-}
-
 }  // namespace
 
 struct PagedAttention::Impl {
@@ -81,6 +72,7 @@ struct PagedAttention::Impl {
   void CheckChunks(std::span<const SequenceChunk> chunks) const;
   AttendScratch ScratchOf(int thread);
   AttendTask TaskOf(int layer);
+  void ObserveQueries(const AttendTask& task) const;
 
   KvCacheManager* manager;
   AttentionLimits limits;
@@ -178,6 +170,19 @@ AttendScratch PagedAttention::Impl::ScratchOf(int thread) {
   return result;
 }
 
+void PagedAttention::Impl::ObserveQueries(const AttendTask& task) const {
+  const LayerShape& shape = task.layer->shape;
+  for (const SequenceChunk& chunk : chunks) {
+    const float* rows = task.q + static_cast<size_t>(chunk.first_row) * task.q_stride;
+    for (int head = 0; head < shape.num_heads; ++head) {
+      observer->ObserveQueries(
+          task.layer->index, head / shape.HeadsPerGroup(),
+          rows + static_cast<size_t>(head) * static_cast<size_t>(shape.head_dim), task.q_stride,
+          chunk.num_tokens);
+    }
+  }
+}
+
 AttendTask PagedAttention::Impl::TaskOf(int layer) {
   const auto index = static_cast<size_t>(layer);
   return {.layer = &layers[index],
@@ -273,6 +278,7 @@ void PagedAttention::Attend(int layer, const float* q, size_t q_stride, float* o
   task.q_stride = q_stride;
   task.out = out;
   task.out_stride = out_stride;
+  if (impl_->observer != nullptr && ith == 0) impl_->ObserveQueries(task);
   AttendScratch scratch = impl_->ScratchOf(ith);
   const std::span<const AttendUnit> units = task.plan->units();
   const int num_units = static_cast<int>(units.size());

@@ -24,6 +24,7 @@
 #include <span>
 #include <vector>
 
+#include "attention/saturation.h"
 #include "cache/kv_cache_manager.h"
 #include "kernels/kernel_table.h"
 
@@ -48,7 +49,8 @@ struct LayerAttentionParams {
   float logit_softcap = 0;  // 0 = none
 };
 
-// Sees K and V as the model computes them, before rotation and rounding, when StoreKv stores them.
+// Sees K and V as the model computes them, before rotation and rounding, when StoreKv stores them,
+// and the queries that Attend is called with.
 class KvObserver {
  public:
   virtual ~KvObserver() = default;
@@ -56,6 +58,9 @@ class KvObserver {
   // of a step, several at once, for one head too.
   virtual void Observe(int layer, int head, KvSide side, const float* rows, size_t stride,
                        int num_rows) = 0;
+  // num_rows queries of one query head that reads KV head `head`; otherwise the same.
+  virtual void ObserveQueries(int layer, int head, const float* rows, size_t stride,
+                              int num_rows) = 0;
 };
 
 // Stands in for a codec where an evaluation compares one that is not ours (eval/recipes.h): changes
@@ -67,15 +72,6 @@ class KvRecipe {
   virtual void OnToken(KvSide side, float* row, int head_dim) const = 0;
   // Block `block` of a sequence when it closes: x [num_tokens][head_dim] of one KV head.
   virtual void OnClose(KvSide side, int block, float* x, int num_tokens, int head_dim) const = 0;
-};
-
-// Share of codes at the ends of the range, counted at block close.
-struct SaturationCounts {
-  struct Layer {
-    std::vector<int64_t> k_end_codes, v_end_codes;  // [num_kv_heads]
-    std::vector<int64_t> num_codes;                 // [num_kv_heads], per side
-  };
-  std::vector<Layer> layers;
 };
 
 struct AttentionLimits {

@@ -10,6 +10,7 @@
 
 #include "attention/attention_reference.h"
 #include "attention/attention_test_util.h"
+#include "codec/correction.h"
 
 namespace turboquant {
 namespace {
@@ -124,19 +125,19 @@ TEST_P(PagedAttentionFormatTest, MatchesReferenceWhereAttentionIsPeaked) {
 
 INSTANTIATE_TEST_SUITE_P(
     Formats, PagedAttentionFormatTest,
-    testing::Values(Format{"f32", ""}, Format{"f16", ""}, Format{"bf16", ""},
-                    Format{"int8", "per_token_head"}, Format{"int8", "per_group:32"},
-                    Format{"int8", "per_tensor"}, Format{"int8", "per_head"},
-                    Format{"int8", "per_channel"}, Format{"fp8_e4m3", "per_token_head"},
-                    Format{"fp8_e4m3", "none"}, Format{"fp8_e4m3", "per_head"},
-                    Format{"fp8_e5m2", "per_group:32"}, Format{"fp8_e5m2", "per_channel"},
-                    Format{"int8", "per_token_head"}, Format{"int6", ""}, Format{"int5", ""},
-                    Format{"int4", ""}, Format{"int3", ""}, Format{"int2", ""},
-                    Format{"int4/int8", ""}, Format{"f16/int3", ""},
-                    Format{"int4_sym", "per_token_head"}, Format{"int4_sym", "per_group:32"},
-                    Format{"int4_sym", "per_channel"}, Format{"int4_asym", "per_group:32"},
-                    Format{"int4_asym", "per_token_head"}, Format{"int8/int4", ""},
-                    Format{"f16/int8", ""}, Format{"int4_asym/f32", ""}));
+    testing::Values(
+        Format{"f32", ""}, Format{"f16", ""}, Format{"bf16", ""}, Format{"int8", "per_token_head"},
+        Format{"int8", "per_group:32"}, Format{"int8", "per_tensor"}, Format{"int8", "per_head"},
+        Format{"int8", "per_channel"}, Format{"int8", "per_head:fixed"},
+        Format{"int8", "per_channel/per_tensor:fixed"}, Format{"fp8_e4m3", "per_token_head"},
+        Format{"int4_sym", "per_tensor"}, Format{"fp8_e4m3", "none"},
+        Format{"fp8_e4m3", "per_head"}, Format{"fp8_e5m2", "per_group:32"},
+        Format{"fp8_e5m2", "per_channel"}, Format{"int8", "per_token_head"}, Format{"int6", ""},
+        Format{"int5", ""}, Format{"int4", ""}, Format{"int3", ""}, Format{"int2", ""},
+        Format{"int4/int8", ""}, Format{"f16/int3", ""}, Format{"int4_sym", "per_token_head"},
+        Format{"int4_sym", "per_group:32"}, Format{"int4_sym", "per_channel"},
+        Format{"int4_asym", "per_group:32"}, Format{"int4_asym", "per_token_head"},
+        Format{"int8/int4", ""}, Format{"f16/int8", ""}, Format{"int4_asym/f32", ""}));
 
 TEST(PagedAttentionTest, MatchesReferenceWithoutRotation) {
   for (const char* format : {"int8", "int8/int4", "fp8_e4m3"}) {
@@ -144,6 +145,13 @@ TEST(PagedAttentionTest, MatchesReferenceWithoutRotation) {
       ExpectMatchesOnEveryIsa({.format = format, .transform = transform, .group = 3});
       if (testing::Test::HasFatalFailure()) return;
     }
+  }
+}
+
+TEST(PagedAttentionTest, MatchesReferenceWithBalancedKeys) {
+  for (const char* format : {"int8", "int4", "int3/int6"}) {
+    ExpectMatchesOnEveryIsa({.format = format, .transform = "balanced", .group = 3});
+    if (testing::Test::HasFatalFailure()) return;
   }
 }
 
@@ -301,6 +309,18 @@ struct MaximaObserver : KvObserver {
   std::mutex mutex;
   std::vector<std::pair<std::vector<float>, std::vector<float>>> maxima;  // of K and V by layer
 
+  std::vector<std::vector<float>> query_maxima;  // by layer [num_kv_heads][64]
+
+  void ObserveQueries(int layer, int head, const float* rows, size_t stride,
+                      int num_rows) override {
+    const std::scoped_lock lock(mutex);
+    for (size_t i = 0; i < static_cast<size_t>(num_rows); ++i) {
+      for (size_t c = 0; c < 64; ++c) {
+        float& max = query_maxima[static_cast<size_t>(layer)][static_cast<size_t>(head) * 64 + c];
+        max = std::max(max, std::fabs(rows[i * stride + c]));
+      }
+    }
+  }
   void Observe(int layer, int head, KvSide side, const float* rows, size_t stride,
                int num_rows) override {
     const std::scoped_lock lock(mutex);
@@ -315,11 +335,12 @@ struct MaximaObserver : KvObserver {
 };
 
 TEST(PagedAttentionTest, ObserverSeesWhatTheModelComputed) {
-  const Geometry geometry = {.num_kv_heads = 2, .block_size = 16};
+  const Geometry geometry = {.num_kv_heads = 2, .group = 3, .block_size = 16};
   Harness harness({.layers = {geometry, geometry}, .num_threads = 2});
   const std::vector<float> zeros(2 * 64, 0.0f);
   MaximaObserver observer;
   observer.maxima.assign(2, {zeros, zeros});
+  observer.query_maxima.assign(2, zeros);
   harness.attention().set_observer(&observer);
   TestSequence a = harness.Add(1), b = harness.Add(2);
   harness.Step({{&a, 40}, {&b, 3}});
@@ -328,7 +349,7 @@ TEST(PagedAttentionTest, ObserverSeesWhatTheModelComputed) {
   harness.Step({{&a, 9}});
 
   for (int layer = 0; layer < 2; ++layer) {
-    std::vector<float> k = zeros, v = zeros;
+    std::vector<float> k = zeros, v = zeros, q = zeros;
     for (const auto& [seed, num_tokens] : {std::pair{1, 41}, {2, 23}}) {
       for (int position = 0; position < num_tokens; ++position) {
         const auto raise = [&](attention_test::Kind kind, std::vector<float>& max) {
@@ -338,10 +359,45 @@ TEST(PagedAttentionTest, ObserverSeesWhatTheModelComputed) {
         };
         raise(attention_test::Kind::kKey, k);
         raise(attention_test::Kind::kValue, v);
+        const auto queries = TokenVector(attention_test::Kind::kQuery, geometry,
+                                         static_cast<uint64_t>(seed), layer, position);
+        for (size_t i = 0; i < queries.size(); ++i) {
+          float& max = q[i / 64 / 3 * 64 + i % 64];
+          max = std::max(max, std::fabs(queries[i]));
+        }
       }
     }
     EXPECT_EQ(observer.maxima[static_cast<size_t>(layer)].first, k);
     EXPECT_EQ(observer.maxima[static_cast<size_t>(layer)].second, v);
+    EXPECT_EQ(observer.query_maxima[static_cast<size_t>(layer)], q);
+  }
+}
+
+// Static scales of 0.5 and more times 1 / 127 of what the harness takes for the largest value:
+// heads with the small ones have values beyond the range.
+TEST(PagedAttentionTest, BlocksBeyondTheirStaticRangeAreCorrectedAndCounted) {
+  for (const bool fixed : {false, true}) {
+    Harness harness({.layers = {{.format = "int8",
+                                 .granularity = fixed ? "per_head:fixed" : "per_head",
+                                 .transform = "none",
+                                 .num_kv_heads = 2,
+                                 .block_size = 16}}});
+    TestSequence a = harness.Add(1);
+    harness.Step({{&a, 32}});
+    const SaturationCounts::Layer& counts = harness.attention().saturation().layers[0];
+    for (size_t head = 0; head < 2; ++head) {
+      EXPECT_EQ(counts.num_blocks[head], 2);
+      for (const SaturationCounts::Side* side : {&counts.k, &counts.v}) {
+        EXPECT_GT(side->reach[head], kUncorrectedReach);
+        EXPECT_EQ(side->corrected_blocks[head], fixed ? 0 : 2);
+      }
+    }
+    const std::vector<std::string> warnings =
+        SaturationWarnings(harness.attention().saturation(), harness.manager().config().layers);
+    ASSERT_FALSE(warnings.empty());
+    EXPECT_NE(warnings[0].find(fixed ? "at the ends of the range" : "given a larger scale"),
+              std::string::npos)
+        << warnings[0];
   }
 }
 
@@ -361,10 +417,10 @@ TEST(PagedAttentionTest, SaturationIsCountedWhenBlocksClose) {
   harness.Step({{&a, 33}});
   for (size_t head = 0; head < 2; ++head) {
     EXPECT_EQ(counts.num_codes[head], 3 * 16 * 64);
-    EXPECT_GE(counts.k_end_codes[head], 3 * 16);
-    EXPECT_LT(counts.k_end_codes[head], 3 * 16 * 3);
-    EXPECT_GE(counts.v_end_codes[head], 3 * 16);
-    EXPECT_LT(counts.v_end_codes[head], 3 * 16 * 6);
+    EXPECT_GE(counts.k.end_codes[head], 3 * 16);
+    EXPECT_LT(counts.k.end_codes[head], 3 * 16 * 3);
+    EXPECT_GE(counts.v.end_codes[head], 3 * 16);
+    EXPECT_LT(counts.v.end_codes[head], 3 * 16 * 6);
   }
 }
 

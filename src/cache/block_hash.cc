@@ -11,6 +11,7 @@ void AddSide(const KvSideSpec& side, Hasher* hasher) {
   hasher->Add(Name(side.granularity));
   hasher->AddNumber32(static_cast<uint32_t>(side.group_size));
   hasher->Add(Name(side.transform));
+  hasher->AddNumber32(side.fixed ? 1 : 0);
 }
 
 BlockHash ToBlockHash(const Hasher& hasher) {
@@ -23,7 +24,7 @@ BlockHash ToBlockHash(const Hasher& hasher) {
 BlockHash RootHash(std::span<const KvCacheSpec> layers, int num_sink_tokens, int num_recent_tokens,
                    std::string_view calibration_id) {
   Hasher hasher;
-  hasher.Add("turboquant-cache-1");
+  hasher.Add("turboquant-cache-2");
   hasher.AddNumber(layers.size());
   for (const KvCacheSpec& spec : layers) {
     AddSide(spec.k, &hasher);

@@ -105,7 +105,10 @@ std::optional<KvCacheSpec> RecentSpec(const KvCacheSpec& spec) {
   KvCacheSpec recent = spec;
   recent.k = {.dtype = KvCacheDtype::kInt8, .granularity = ScaleGranularity::kPerTokenHeadU8};
   recent.v = recent.k;
-  if (IsRotated(spec.k.transform)) recent.k.transform = KvTransform::kCentered;
+  if (IsRotated(spec.k.transform)) {
+    recent.k.transform = spec.k.transform == KvTransform::kBalanced ? KvTransform::kBalanced
+                                                                    : KvTransform::kCentered;
+  }
   if (IsRotated(spec.v.transform)) recent.v.transform = KvTransform::kRotated;
   return recent;
 }

@@ -16,31 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "turboquant-calibration";
-constexpr int kVersion = 1;
-
-float LargestCode(KvCacheDtype dtype) {
-  switch (dtype) {
-    case KvCacheDtype::kInt8:
-      return 127;
-    case KvCacheDtype::kInt4Sym:
-      return 7;
-    case KvCacheDtype::kFp8E4m3:
-      return 448;
-    case KvCacheDtype::kFp8E5m2:
-      return 57344;
-    case KvCacheDtype::kInt6:  // has no static scales, as all below
-    case KvCacheDtype::kInt5:
-    case KvCacheDtype::kInt4:
-    case KvCacheDtype::kInt3:
-    case KvCacheDtype::kInt2:
-    case KvCacheDtype::kInt4Asym:
-    case KvCacheDtype::kF32:
-    case KvCacheDtype::kF16:
-    case KvCacheDtype::kBf16:
-      return 1;
-  }
-  return 1;
-}
+constexpr int kVersion = 2;
 
 float OneIfZero(float range) { return range > 0 ? range : 1.0f; }
 
@@ -58,6 +34,31 @@ CalibratedSide MakeSide(const KvStatistics& statistics, int layer, KvSide side,
       made.channel_ranges.push_back(static_cast<double>(OneIfZero(max)));
   }
   return made;
+}
+
+// Ratios beyond this come from channels that the texts hardly use.
+constexpr double kLargestBalance = 64;
+
+std::vector<double> MakeBalance(const KvStatistics& statistics, int layer) {
+  std::vector<double> balance;
+  for (int i = 0; i < statistics.num_kv_heads(layer); ++i) {
+    const HeadStatistics& keys = statistics.Head(layer, i, KvSide::kKey);
+    const QueryStatistics& queries = statistics.Queries(layer, i);
+    const size_t from = balance.size();
+    double log_sum = 0;
+    for (size_t c = 0; c < keys.channel_block_squares.size(); ++c) {
+      const double q = queries.channel_sum_squares[c] / static_cast<double>(queries.num_queries);
+      const double k = keys.channel_block_squares[c] / static_cast<double>(keys.num_tokens);
+      const double ratio = std::pow(q / k, 0.25);
+      balance.push_back(std::isfinite(ratio) && ratio > 0 ? ratio : 1.0);
+      log_sum += std::log(balance.back());
+    }
+    const double mean = std::exp(log_sum / static_cast<double>(balance.size() - from));
+    for (size_t c = from; c < balance.size(); ++c) {
+      balance[c] = std::clamp(balance[c] / mean, 1 / kLargestBalance, kLargestBalance);
+    }
+  }
+  return balance;
 }
 
 Json SideToJson(const CalibratedSide& side, bool imported) {
@@ -89,6 +90,8 @@ class Reader {
   Status ReadHeader(CalibrationTable* table) const;
   Result<std::vector<double>> ReadRanges(const Json& side, const char* key, size_t count,
                                          const std::string& place) const;
+  Result<std::vector<double>> ReadBalance(const Json& layer, const CalibrationTable& table,
+                                          size_t index) const;
   Result<CalibratedSide> ReadSide(const Json& layer, const char* key, const CalibrationTable& table,
                                   size_t index) const;
 
@@ -168,6 +171,18 @@ Result<CalibratedSide> Reader::ReadSide(const Json& layer, const char* key,
   return side;
 }
 
+Result<std::vector<double>> Reader::ReadBalance(const Json& layer, const CalibrationTable& table,
+                                                size_t index) const {
+  if (table.clip_rule == kImported) {
+    if (layer.contains("k_balance"))
+      return Bad("layer {}: an imported table has no k_balance", index);
+    return std::vector<double>{};
+  }
+  const auto channels =
+      static_cast<size_t>(table.model.num_kv_heads) * static_cast<size_t>(table.model.head_dim);
+  return ReadRanges(layer, "k_balance", channels, fmt::format("layer {}", index));
+}
+
 Result<CalibrationTable> Reader::Read() const {
   CalibrationTable table;
   TQ_RETURN_IF_ERROR(ReadHeader(&table));
@@ -180,6 +195,7 @@ Result<CalibrationTable> Reader::Read() const {
     CalibratedLayer layer;
     TQ_ASSIGN_OR_RETURN(layer.k, ReadSide(layers[i], "k", table, i));
     TQ_ASSIGN_OR_RETURN(layer.v, ReadSide(layers[i], "v", table, i));
+    TQ_ASSIGN_OR_RETURN(layer.k_balance, ReadBalance(layers[i], table, i));
     table.layers.push_back(std::move(layer));
   }
   if (document_.value("digest", Json()) != Digest(layers)) {
@@ -235,6 +251,12 @@ Status CalibrationTable::CheckModel(const ModelFingerprint& other) const {
 
 Status CalibrationTable::CheckSpec(const KvCacheSpec& spec) const {
   if (clip_rule != kImported) return {};
+  if (spec.k.transform == KvTransform::kBalanced) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "balanced keys: the table was converted from another engine's file, which knows no "
+                "queries; --kv-transform centered works, and so does a table of turboquant "
+                "calibrate");
+  }
   for (const KvSideSpec& side : {spec.k, spec.v}) {
     if (side.granularity == ScaleGranularity::kPerChannel) {
       return Fail(ErrorCode::kInvalidArgument,
@@ -259,7 +281,8 @@ CalibrationTable MakeCalibrationTable(const KvStatistics& statistics, const Clip
   table.clip_rule = rule.ToString();
   for (int layer = 0; layer < statistics.num_layers(); ++layer) {
     table.layers.push_back({.k = MakeSide(statistics, layer, KvSide::kKey, rule),
-                            .v = MakeSide(statistics, layer, KvSide::kValue, rule)});
+                            .v = MakeSide(statistics, layer, KvSide::kValue, rule),
+                            .k_balance = MakeBalance(statistics, layer)});
   }
   if (statistics.num_layers() > 0) {
     table.num_tokens = statistics.Head(0, 0, KvSide::kKey).num_tokens;
@@ -271,7 +294,9 @@ std::string ToJson(const CalibrationTable& table) {
   const bool imported = table.clip_rule == kImported;
   Json layers = Json::array();
   for (const CalibratedLayer& layer : table.layers) {
-    layers.push_back({{"k", SideToJson(layer.k, imported)}, {"v", SideToJson(layer.v, imported)}});
+    Json& entry = layers.emplace_back();
+    entry = {{"k", SideToJson(layer.k, imported)}, {"v", SideToJson(layer.v, imported)}};
+    if (!imported) entry["k_balance"] = layer.k_balance;
   }
   const std::string digest = Digest(layers);
   const Json document = {
@@ -320,7 +345,12 @@ KvStaticScales StaticScales(const CalibratedLayer& layer, const KvCacheSpec& spe
     }
     return scales;
   };
-  return {.k = side_scales(layer.k, spec.k), .v = side_scales(layer.v, spec.v)};
+  KvStaticScales scales = {
+      .k = side_scales(layer.k, spec.k), .v = side_scales(layer.v, spec.v), .k_balance = {}};
+  if (spec.k.transform == KvTransform::kBalanced) {
+    scales.k_balance.assign(layer.k_balance.begin(), layer.k_balance.end());
+  }
+  return scales;
 }
 
 std::vector<std::string> CalibrationWarnings(const KvStatistics& statistics,

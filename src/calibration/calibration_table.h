@@ -31,11 +31,15 @@ struct CalibratedSide {
 };
 struct CalibratedLayer {
   CalibratedSide k, v;
+  // [num_kv_heads][head_dim], > 0: sqrt(rms of the queries / rms of the keys less their block's
+  // mean) of each channel, over its geometric mean in the head. Keys times this and queries divided
+  // by it have the same spread in every channel, where the error of a dot product is least.
+  std::vector<double> k_balance;
   bool operator==(const CalibratedLayer&) const = default;
 };
 
 // The clip rule of a table whose scales came from another engine's file. Such a table, and no
-// other, has no rotated_ranges and no channel_ranges.
+// other, has no rotated_ranges, no channel_ranges and no k_balance.
 inline constexpr std::string_view kImported = "imported";
 
 struct CalibrationTable {
@@ -47,8 +51,8 @@ struct CalibrationTable {
 
   // kInvalidArgument unless the table was made for this very model; says what differs.
   [[nodiscard]] Status CheckModel(const ModelFingerprint& other) const;
-  // kInvalidArgument where `spec` has static scales that an imported table cannot give; says what
-  // works instead.
+  // kInvalidArgument where `spec` wants what an imported table cannot give; says what works
+  // instead.
   [[nodiscard]] Status CheckSpec(const KvCacheSpec& spec) const;
   bool operator==(const CalibrationTable&) const = default;
 };
@@ -61,7 +65,8 @@ std::string ToJson(const CalibrationTable& table);
 Result<CalibrationTable> ParseCalibrationTable(const std::string& json, const std::string& path);
 
 // Scales of a layer for the static sides of `spec`: range / largest code (127, 7, 448 or 57344).
-// Sides that are not static stay empty. The table has passed CheckSpec.
+// Sides that are not static stay empty, and k_balance where K is not balanced. The table has passed
+// CheckSpec.
 KvStaticScales StaticScales(const CalibratedLayer& layer, const KvCacheSpec& spec);
 
 // What a reader of a calibration should know: clipped shares, heads of which nothing was seen,

@@ -188,7 +188,7 @@ TEST(CalibrationTable, PlantedFaultsAreNamed) {
               HasSubstr("do not match the digest"));
   EXPECT_THAT(error([](Json& d) { d["layers"][0]["v"]["ranges"][0] = 4; }), HasSubstr("digest"));
   EXPECT_THAT(error([](Json& d) { d.erase("digest"); }), HasSubstr("digest"));
-  EXPECT_THAT(error([](Json& d) { d["version"] = 2; }), HasSubstr("version 2"));
+  EXPECT_THAT(error([](Json& d) { d["version"] = 1; }), HasSubstr("version 1"));
   EXPECT_THAT(error([](Json& d) { d["format"] = "x"; }), HasSubstr("not a calibration table"));
   EXPECT_THAT(error([](Json& d) { d["model"].erase("head_dim"); }), HasSubstr("incomplete"));
   EXPECT_THAT(error([](Json& d) { d["recipe"]["texts"][0] = 1; }), HasSubstr("texts"));

@@ -46,7 +46,9 @@ CalibrationTable Table(uint32_t seed = 1) {
   };
   CalibrationTable table = {
       .model = Fingerprint(), .clip_rule = "max", .num_tokens = 9, .texts = {}, .layers = {}};
-  for (int i = 0; i < kNumLayers; ++i) table.layers.push_back({.k = side(), .v = side()});
+  for (int i = 0; i < kNumLayers; ++i) {
+    table.layers.push_back({.k = side(), .v = side(), .k_balance = draw(kNumHeads * kHeadDim)});
+  }
   return table;
 }
 
@@ -223,6 +225,8 @@ TEST(ScaleConversion, NoOtherTableMayLackRanges) {
   const auto imported = *TableOfScales(Scales(kSelfAttn), Fingerprint(), "s.json", &notes);
   EXPECT_THAT(error(Table(), [](json* d) { (*d)["layers"][1]["v"].erase("rotated_ranges"); }),
               HasSubstr("layer 1, v: no rotated_ranges"));
+  EXPECT_THAT(error(Table(), [](json* d) { (*d)["layers"][1].erase("k_balance"); }),
+              HasSubstr("layer 1: no k_balance"));
   EXPECT_THAT(error(Table(), [](json* d) { (*d)["recipe"]["clip_rule"] = "imported"; }),
               HasSubstr("an imported table has no rotated_ranges"));
   EXPECT_THAT(error(imported, [](json* d) { (*d)["recipe"]["clip_rule"] = "max"; }),

@@ -44,6 +44,10 @@ void AddRotatedRow(const float* row, int head_dim, HeadStatistics* head) {
   }
 }
 
+bool IsFinite(const float* row, int head_dim) {
+  return std::all_of(row, row + head_dim, [](float x) { return std::isfinite(x); });
+}
+
 }  // namespace
 
 int MagnitudeHistogram::BinOf(float magnitude) {
@@ -86,15 +90,46 @@ void KvStatistics::Observe(int layer, int head, KvSide side, const float* rows, 
   Layer& of_layer = layers_[static_cast<size_t>(layer)];
   Cell& cell = *(side == KvSide::kKey ? of_layer.k : of_layer.v)[static_cast<size_t>(head)];
   const std::scoped_lock lock(cell.mutex);
+  HeadStatistics& head_statistics = cell.statistics;
+  const std::vector<double> sums = head_statistics.channel_sum;
+  const std::vector<double> squares = head_statistics.channel_sum_squares;
+  const int64_t tokens = head_statistics.num_tokens;
   for (int i = 0; i < num_rows; ++i) {
     const float* row = rows + static_cast<size_t>(i) * stride;
-    if (!std::all_of(row, row + of_layer.head_dim, [](float x) { return std::isfinite(x); })) {
-      ++cell.statistics.num_dropped;
+    if (!IsFinite(row, of_layer.head_dim)) {
+      ++head_statistics.num_dropped;
       continue;
     }
-    ++cell.statistics.num_tokens;
-    AddRow(row, of_layer.head_dim, &cell.statistics);
-    AddRotatedRow(row, of_layer.head_dim, &cell.statistics);
+    ++head_statistics.num_tokens;
+    AddRow(row, of_layer.head_dim, &head_statistics);
+    AddRotatedRow(row, of_layer.head_dim, &head_statistics);
+  }
+  const auto added = static_cast<double>(head_statistics.num_tokens - tokens);
+  if (added == 0) return;
+  for (size_t c = 0; c < sums.size(); ++c) {
+    const double sum = head_statistics.channel_sum[c] - sums[c];
+    const double square = head_statistics.channel_sum_squares[c] - squares[c];
+    head_statistics.channel_block_squares[c] += std::max(0.0, square - sum * sum / added);
+  }
+}
+
+const QueryStatistics& KvStatistics::Queries(int layer, int head) const {
+  return layers_[static_cast<size_t>(layer)].k[static_cast<size_t>(head)]->queries;
+}
+
+void KvStatistics::ObserveQueries(int layer, int head, const float* rows, size_t stride,
+                                  int num_rows) {
+  Layer& of_layer = layers_[static_cast<size_t>(layer)];
+  Cell& cell = *of_layer.k[static_cast<size_t>(head)];
+  const std::scoped_lock lock(cell.mutex);
+  for (int i = 0; i < num_rows; ++i) {
+    const float* row = rows + static_cast<size_t>(i) * stride;
+    if (!IsFinite(row, of_layer.head_dim)) continue;
+    ++cell.queries.num_queries;
+    for (size_t c = 0; c < static_cast<size_t>(of_layer.head_dim); ++c) {
+      cell.queries.channel_sum_squares[c] +=
+          static_cast<double>(row[c]) * static_cast<double>(row[c]);
+    }
   }
 }
 

@@ -220,6 +220,7 @@ Result<int> Chat(const ChatFlags& flags) {
     }
     if (StopFlag().load()) ClearStop();  // Ctrl-C ended the answer, not the conversation
   }
+  WarnOfScales(engine.get());
   return StopFlag().load() ? kExitInterrupted : kExitDone;
 }
 

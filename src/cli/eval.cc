@@ -61,8 +61,13 @@ nlohmann::ordered_json ToJson(const EvaluationResult& result) {
   document["kv_cache_dtype"] = result.kv_cache_dtype;
   document["bits_per_value"] = result.bits_per_value;
   document["effective_bits"] = result.effective_bits;
-  document["saturation"] = {{"k_end_code_share", result.k_end_code_share},
-                            {"v_end_code_share", result.v_end_code_share}};
+  document["saturation"] = {
+      {"k_end_code_share", result.k_end_code_share},
+      {"v_end_code_share", result.v_end_code_share},
+      {"k_corrected_blocks", NumCorrectedBlocks(result.saturation, KvSide::kKey)},
+      {"v_corrected_blocks", NumCorrectedBlocks(result.saturation, KvSide::kValue)},
+      {"blocks", NumBlocks(result.saturation)},
+      {"warnings", result.saturation_warnings}};
   if (!result.calibration.empty()) document["calibration"] = result.calibration;
   document["length_buckets"] = nlohmann::ordered_json::array();
   for (const LengthBucket& bucket : result.buckets) {
@@ -90,8 +95,12 @@ std::string ToText(const std::vector<EvaluationResult>& results) {
                       d.perplexity_reference);
   for (const EvaluationResult& result : results) {
     if (result.calibration.empty()) continue;
-    text += fmt::format("static scales: {}\n", result.calibration);
-    break;
+    text += fmt::format("{}: static scales from {}; corrected in {} of {} blocks of K, {} of V\n",
+                        result.kv_cache_dtype, result.calibration,
+                        NumCorrectedBlocks(result.saturation, KvSide::kKey),
+                        NumBlocks(result.saturation),
+                        NumCorrectedBlocks(result.saturation, KvSide::kValue));
+    for (const std::string& line : result.saturation_warnings) text += "  " + line + "\n";
   }
   return text;
 }

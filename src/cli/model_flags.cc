@@ -109,18 +109,23 @@ void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
           "int4_sym int4_asym, or K/V as int6/int4")
       ->group(kModelGroup)
       ->capture_default_str();
-  verb->add_option("--kv-scale-granularity", flags->kv_scale_granularity,
-                   "per_token_head_u8, per_token_head, per_group:32|64|128, per_head, per_channel, "
-                   "per_tensor, none; "
-                   "K and V apart with '/' (default: per format)")
+  verb->add_option(
+          "--kv-scale-granularity", flags->kv_scale_granularity,
+          "per_token_head_u8, per_token_head, per_group:32|64|128, per_head, per_channel, "
+          "per_tensor, none; static ones (per_head, per_channel, per_tensor) are corrected "
+          "in blocks that leave the range, unless ':fixed' follows; K and V apart with '/' "
+          "(default: per format)")
       ->group(kModelGroup);
   verb->add_option("--kv-scales", flags->kv_scales,
-                   "calibration table of this model, for static scales (turboquant calibrate)")
+                   "calibration table of this model, for static scales and balanced keys "
+                   "(turboquant calibrate)")
       ->group(kModelGroup);
-  verb->add_option("--kv-transform", flags->kv_transform,
-                   "none, rotated, or (K) centered before quantization; K and V apart with '/' "
-                   "(default: centered/rotated with per_token_head_u8, none with per_channel, else "
-                   "rotated)")
+  verb->add_option(
+          "--kv-transform", flags->kv_transform,
+          "none, rotated, or (K) centered or balanced (with --kv-scales) before quantization; "
+          "K and V apart with '/' "
+          "(default: centered/rotated with per_token_head_u8, none with per_channel, else "
+          "rotated)")
       ->group(kModelGroup);
   verb->add_option("--kv-cache-dtype-layers", flags->kv_cache_dtype_layers,
                    "overrides by layer, e.g. 0-3:f16,28-29:int8")
@@ -182,6 +187,13 @@ Result<std::unique_ptr<Engine>> LoadEngine(const ModelFlags& flags, int max_num_
   for (const std::string& line : engine->Describe()) spdlog::info("{}", line);
   for (const std::string& line : engine->Warnings()) spdlog::warn("{}", line);
   return engine;
+}
+
+void WarnOfScales(Engine* engine) {
+  const SaturationCounts& counts = engine->runner().attention().saturation();
+  for (const std::string& line : SaturationWarnings(counts, engine->plan().config.layers)) {
+    spdlog::warn("{}", line);
+  }
 }
 
 }  // namespace turboquant::cli

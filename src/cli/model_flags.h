@@ -44,6 +44,8 @@ void AddSamplingFlags(CLI::App* verb, SamplingParams* params);
 std::string DefaultModelPath();
 
 // Loads the model and creates the engine; logs what Engine::Describe says.
+// Warns of static scales that do not fit what was stored so far.
+void WarnOfScales(Engine* engine);
 Result<std::unique_ptr<Engine>> LoadEngine(const ModelFlags& flags, int max_num_seqs);
 
 }  // namespace turboquant::cli

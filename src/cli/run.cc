@@ -136,6 +136,7 @@ Result<int> Run(const RunFlags& flags) {
     Print("\n");
     PrintSummary(result, engine.get());
   }
+  WarnOfScales(engine.get());
   return StopFlag().load() ? kExitInterrupted : kExitDone;
 }
 

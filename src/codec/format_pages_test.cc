@@ -73,14 +73,15 @@ TEST(FormatPages, BytesOfABlock) {
                                                   std::tuple{"int2", "", 2240u},
                                                   std::tuple{"int6/int4", "", 5312u},
                                                   std::tuple{"int8", "per_group:32", 8704u},
-                                                  std::tuple{"int8", "per_head", 8192u},
+                                                  std::tuple{"int8", "per_head", 8256u},
+                                                  std::tuple{"int8", "per_head:fixed", 8192u},
                                                   std::tuple{"fp8_e4m3", "", 8192u},
                                                   std::tuple{"int8/int4", "", 6400u},
                                                   std::tuple{"int4_asym", "", 4608u},
                                                   std::tuple{"int4_sym", "", 4352u},
                                                   std::tuple{"int4_sym", "per_group:32", 4608u},
                                                   std::tuple{"int4_asym", "per_group:32", 5120u},
-                                                  std::tuple{"int4_sym", "per_channel", 4096u}}) {
+                                                  std::tuple{"int4_sym", "per_channel", 4160u}}) {
     const auto pair = ParseKvFormat(dtype, granularity, "", nullptr);
     ASSERT_TRUE(pair);
     const KvCacheSpec spec{

@@ -88,6 +88,8 @@ std::string_view Name(KvTransform transform) {
       return "rotated";
     case KvTransform::kCentered:
       return "centered";
+    case KvTransform::kBalanced:
+      return "balanced";
   }
   CHECK(false);
   return "";

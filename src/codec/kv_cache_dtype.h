@@ -38,7 +38,7 @@ inline constexpr std::array kAllKvCacheDtypes = {
 
 enum class ScaleGranularity : uint8_t {
   kNone,            // no scale (f32, f16, bf16; FP8 at scale 1)
-  kPerTensor,       // static: one scale per layer and side
+  kPerTensor,       // static: one scale per layer and side (codec/correction.h)
   kPerHead,         // static: one per KV head
   kPerChannel,      // static: one per KV head and channel
   kPerTokenHead,    // dynamic: one f16 per token and head, in the block
@@ -51,7 +51,12 @@ enum class KvTransform : uint8_t {
   kNone,
   kRotated,   // codec/rotation.h; queries are rotated alike, outputs are rotated back
   kCentered,  // K only: rotated, and less the block's own mean (codec/block_mean.h)
+  kBalanced,  // K only: centered, and every channel times a calibrated factor first, by which the
+              // queries are divided (KvStaticScales::k_balance)
 };
+constexpr bool IsCentered(KvTransform transform) {
+  return transform == KvTransform::kCentered || transform == KvTransform::kBalanced;
+}
 constexpr bool IsRotated(KvTransform transform) { return transform != KvTransform::kNone; }
 
 // Bits of one code, scales not included.
@@ -78,6 +83,31 @@ constexpr int CodeBits(KvCacheDtype dtype) {
       return 3;
     case KvCacheDtype::kInt2:
       return 2;
+  }
+  return 0;
+}
+// What the end of a range becomes under a symmetric scale: scale = range / LargestCode. 0 for
+// formats that have no such scale.
+constexpr float LargestCode(KvCacheDtype dtype) {
+  switch (dtype) {
+    case KvCacheDtype::kInt8:
+      return 127;
+    case KvCacheDtype::kInt4Sym:
+      return 7;
+    case KvCacheDtype::kFp8E4m3:
+      return 448;
+    case KvCacheDtype::kFp8E5m2:
+      return 57344;
+    case KvCacheDtype::kInt6:
+    case KvCacheDtype::kInt5:
+    case KvCacheDtype::kInt4:
+    case KvCacheDtype::kInt3:
+    case KvCacheDtype::kInt2:
+    case KvCacheDtype::kInt4Asym:
+    case KvCacheDtype::kF32:
+    case KvCacheDtype::kF16:
+    case KvCacheDtype::kBf16:
+      return 0;
   }
   return 0;
 }
@@ -108,7 +138,7 @@ std::string_view Name(KvCacheDtype dtype);
 Result<KvCacheDtype> ParseKvCacheDtype(std::string_view text, std::string* note);
 // "none", "per_tensor", ..., "per_group" (its size is written behind it: "per_group:64").
 std::string_view Name(ScaleGranularity granularity);
-// "none", "rotated", "centered".
+// "none", "rotated", "centered", "balanced".
 std::string_view Name(KvTransform transform);
 
 }  // namespace turboquant

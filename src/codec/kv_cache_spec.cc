@@ -62,10 +62,13 @@ bool Supports(KvCacheDtype dtype, ScaleGranularity granularity) {
   return false;
 }
 
+constexpr std::string_view kFixedSuffix = ":fixed";
+
 std::string GranularityText(const KvSideSpec& side) {
   if (side.granularity == ScaleGranularity::kPerGroup) {
     return fmt::format("per_group:{}", side.group_size);
   }
+  if (side.fixed) return fmt::format("{}{}", Name(side.granularity), kFixedSuffix);
   return std::string(Name(side.granularity));
 }
 
@@ -77,6 +80,7 @@ std::string SupportedGranularities(KvCacheDtype dtype) {
     if (!list.empty()) list += ", ";
     list += Name(granularity);
     if (granularity == ScaleGranularity::kPerGroup) list += ":32|64|128";
+    if (IsStatic(granularity)) list += "[:fixed]";
   }
   return list;
 }
@@ -92,7 +96,7 @@ Status ValidateTransform(const KvSideSpec& side) {
                 "per_channel scales belong to the model's own channels: they take the transform "
                 "none");
   }
-  if (side.transform == KvTransform::kCentered && IsStatic(side.granularity)) {
+  if (IsCentered(side.transform) && IsStatic(side.granularity)) {
     return Fail(ErrorCode::kUnsupported,
                 "{} scales are made for keys with their mean: they take the transform rotated or "
                 "none",
@@ -107,6 +111,10 @@ Status ValidateSide(const KvSideSpec& side) {
   if (!Supports(side.dtype, side.granularity)) {
     return Fail(ErrorCode::kUnsupported, "{} has no scale granularity {}: it takes {}",
                 Name(side.dtype), Name(side.granularity), SupportedGranularities(side.dtype));
+  }
+  if (side.fixed && !IsStatic(side.granularity)) {
+    return Fail(ErrorCode::kInvalidArgument, "fixed goes with static scales only, not with {}",
+                Name(side.granularity));
   }
   if (side.granularity != ScaleGranularity::kPerGroup) {
     if (side.group_size == 0) return {};
@@ -133,6 +141,10 @@ Result<KvSideSpec> ParseGranularity(std::string_view text, KvCacheDtype dtype) {
     side.granularity = granularity;
     known = true;
   }
+  if (known && IsStatic(side.granularity) && text.substr(name.size()) == kFixedSuffix) {
+    side.fixed = true;
+    return side;
+  }
   const bool wants_size = side.granularity == ScaleGranularity::kPerGroup;
   if (known && wants_size == (colon != std::string_view::npos)) {
     if (!wants_size) return side;
@@ -146,12 +158,12 @@ Result<KvSideSpec> ParseGranularity(std::string_view text, KvCacheDtype dtype) {
 
 Result<KvTransform> ParseTransform(std::string_view text, KvSide side, const KvSideSpec& spec) {
   if (text.empty()) return DefaultTransform(side, spec.dtype, spec.granularity);
-  for (const KvTransform transform :
-       {KvTransform::kNone, KvTransform::kRotated, KvTransform::kCentered}) {
+  for (const KvTransform transform : {KvTransform::kNone, KvTransform::kRotated,
+                                      KvTransform::kCentered, KvTransform::kBalanced}) {
     if (text == Name(transform)) return transform;
   }
   return Fail(ErrorCode::kInvalidArgument,
-              "unknown transform '{}': want none, rotated, or centered (K only)", text);
+              "unknown transform '{}': want none, rotated, or (K only) centered or balanced", text);
 }
 
 // "a/b" -> {a, b}; "a" -> {a, a}.
@@ -195,6 +207,16 @@ size_t NumStaticScales(const KvCacheSpec& spec, ScaleGranularity granularity) {
   return 0;
 }
 
+// what: "static K scale", for messages
+Status ValidateFactors(std::span<const float> factors, std::string_view what) {
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (factors[i] >= 0x1p-126f && factors[i] <= 0x1p126f) continue;
+    return Fail(ErrorCode::kInvalidArgument,
+                "{} {} is {}: want a positive number within 2^-126 and 2^126", what, i, factors[i]);
+  }
+  return {};
+}
+
 Status ValidateScalesOfSide(const KvCacheSpec& spec, KvSide side, std::span<const float> scales) {
   const ScaleGranularity granularity = (side == KvSide::kKey ? spec.k : spec.v).granularity;
   const size_t wanted = NumStaticScales(spec, granularity);
@@ -202,13 +224,18 @@ Status ValidateScalesOfSide(const KvCacheSpec& spec, KvSide side, std::span<cons
     return Fail(ErrorCode::kInvalidArgument, "{} static {} scales given, {} needs {}",
                 scales.size(), Name(side), Name(granularity), wanted);
   }
-  for (size_t i = 0; i < scales.size(); ++i) {
-    if (scales[i] >= 0x1p-126f && scales[i] <= 0x1p126f) continue;
-    return Fail(ErrorCode::kInvalidArgument,
-                "static {} scale {} is {}: want a positive number within 2^-126 and 2^126",
-                Name(side), i, scales[i]);
+  return ValidateFactors(scales, fmt::format("static {} scale", Name(side)));
+}
+
+Status ValidateBalance(const KvCacheSpec& spec, std::span<const float> factors) {
+  const size_t wanted = spec.k.transform == KvTransform::kBalanced
+                            ? NumStaticScales(spec, ScaleGranularity::kPerChannel)
+                            : 0;
+  if (factors.size() != wanted) {
+    return Fail(ErrorCode::kInvalidArgument, "{} factors of K's channels given, {} needs {}",
+                factors.size(), Name(spec.k.transform), wanted);
   }
-  return {};
+  return ValidateFactors(factors, "factor of K channel");
 }
 
 // Narrow codes are packed in units along channels of K and tokens of V.
@@ -243,7 +270,8 @@ Status KvCacheSpec::Validate() const {
     }
   }
   if (v.HasMean()) {
-    return Fail(ErrorCode::kUnsupported, "centered is a transform of K: V takes rotated or none");
+    return Fail(ErrorCode::kUnsupported, "{} is a transform of K: V takes rotated or none",
+                Name(v.transform));
   }
   TQ_RETURN_IF_ERROR(ValidateUnits(k.dtype, "heads", "channels", head_dim));
   TQ_RETURN_IF_ERROR(ValidateUnits(v.dtype, "blocks", "tokens", block_size));
@@ -319,7 +347,9 @@ Result<KvSidePair> ParseKvFormat(std::string_view dtype, std::string_view granul
   if (transform.find('/') == std::string_view::npos) {
     if (only_v) transforms.first = "";
     if (only_k) transforms.second = "";
-    if (transform == Name(KvTransform::kCentered)) transforms.second = "";  // says nothing of V
+    for (const KvTransform of_k : {KvTransform::kCentered, KvTransform::kBalanced}) {
+      if (transform == Name(of_k)) transforms.second = "";  // says nothing of V
+    }
   }
   KvSidePair pair;
   TQ_ASSIGN_OR_RETURN(pair.k, ParseGranularity(granularities.first, k));
@@ -333,6 +363,7 @@ Result<KvSidePair> ParseKvFormat(std::string_view dtype, std::string_view granul
 
 Status ValidateStaticScales(const KvCacheSpec& spec, const KvStaticScales& scales) {
   TQ_RETURN_IF_ERROR(ValidateScalesOfSide(spec, KvSide::kKey, scales.k));
+  TQ_RETURN_IF_ERROR(ValidateBalance(spec, scales.k_balance));
   return ValidateScalesOfSide(spec, KvSide::kValue, scales.v);
 }
 

@@ -3,15 +3,16 @@
 // A block holds block_size tokens of one layer. It is num_kv_heads runs of equal length, one per KV
 // head:
 //
-//   [K scales | V scales | K zero points | V zero points | K mean | shared | pad to 64][K lines][V
-//   lines]
+//   [K scales | V scales | K zero points | V zero points | K mean | shared | corrections | pad to
+//   64][K lines][V lines]
 //
 // Scales and zero points are f16, [num_groups][block_size] each, present for dynamic granularities
 // only (zero points for int4_asym only); scales of per_token_head_u8 are one byte [block_size]
 // (codec/scale_fit.h). The K mean (transform centered, codec/block_mean.h) is there where K has
 // one; what the tokens share (f16 scale of the mean, 16-bit biases of the K and of the V scales)
-// where a side has a mean or byte scales. A line is 64 bytes = 16 lanes of 4 bytes; a lane holds e
-// = 32 / CodeBits codes along the axis that the attention product sums over:
+// where a side has a mean or byte scales. Corrections are f16 factors of static scales, of K and of
+// V, for the sides that have one (codec/correction.h). A line is 64 bytes = 16 lanes of 4 bytes; a
+// lane holds e = 32 / CodeBits codes along the axis that the attention product sums over:
 //   K: lane = token,   codes = e consecutive channels: [block_size/16][head_dim/e][16 tokens][e]
 //   V: lane = channel, codes = e consecutive tokens:   [block_size/e][head_dim/16][16 channels][e]
 // For 4-bit codes a line carries two 8-bit-style lines as planes (low nibble first): for K the low
@@ -43,6 +44,7 @@ struct KvSideSpec {
   ScaleGranularity granularity = ScaleGranularity::kPerTokenHead;
   int group_size = 0;  // channels that share a scale; only for kPerGroup
   KvTransform transform = KvTransform::kNone;
+  bool fixed = false;  // static granularities only: blocks do not correct the scale
 
   // Channels under one scale: group_size, or head_dim where a scale covers the head.
   constexpr int ChannelsPerScale(int head_dim) const {
@@ -53,7 +55,8 @@ struct KvSideSpec {
     return IsDynamic(granularity) ? head_dim / ChannelsPerScale(head_dim) : 0;
   }
   constexpr bool HasByteScales() const { return granularity == ScaleGranularity::kPerTokenHeadU8; }
-  constexpr bool HasMean() const { return transform == KvTransform::kCentered; }
+  constexpr bool HasMean() const { return IsCentered(transform); }
+  constexpr bool HasCorrection() const { return IsStatic(granularity) && !fixed; }
   constexpr bool HasZeroPoint() const { return dtype == KvCacheDtype::kInt4Asym; }
   bool operator==(const KvSideSpec&) const = default;
 };
@@ -81,6 +84,7 @@ struct KvBlockLayout {
   size_t k_scales = 0, v_scales = 0, k_zero_points = 0, v_zero_points = 0;
   size_t k_mean = 0;                                            // codes
   size_t k_mean_scale = 0, k_scale_bias = 0, v_scale_bias = 0;  // 16 bits each
+  size_t k_correction = 0, v_correction = 0;                    // 16 bits each
   size_t header_bytes = 0;                                      // all of the above, without padding
   size_t k_lines = 0, v_lines = 0;
   size_t bytes_per_head = 0;  // multiple of 64
@@ -96,25 +100,35 @@ ScaleGranularity DefaultGranularity(KvCacheDtype dtype);
 // byte scales, where the mean fits into bytes that the f16 scales would take.
 KvTransform DefaultTransform(KvSide side, KvCacheDtype dtype, ScaleGranularity granularity);
 
-// "int8", "int8/int4", with "--kv-scale-granularity" text ("per_token_head", "per_group:64", K and
-// V apart with '/', empty = the format's default) and "--kv-transform" text ("rotated", "none",
-// "centered", the same way). One granularity or transform for both sides passes over a side whose
-// format takes none (f32, f16, bf16). Returns the K and V side; notes (may be null) collects what
-// aliases mapped to. What depends on the head size is left to KvCacheSpec::Validate.
+// "int8", "int8/int4", with "--kv-scale-granularity" text ("per_token_head", "per_group:64",
+// "per_head:fixed", K and V apart with '/', empty = the format's default) and "--kv-transform" text
+// ("rotated", "none", "centered", "balanced", the same way). One granularity or transform for both
+// sides passes over a side whose format takes none (f32, f16, bf16). Returns the K and V side;
+// notes (may be null) collects what aliases mapped to. What depends on the head size is left to
+// KvCacheSpec::Validate.
 struct KvSidePair {
   KvSideSpec k, v;
 };
 Result<KvSidePair> ParseKvFormat(std::string_view dtype, std::string_view granularity,
                                  std::string_view transform, std::vector<std::string>* notes);
 
-// Static scales of one layer, for granularities that keep none in the block. x ~ scale * code.
+// What calibration gives one layer: static scales, for granularities that keep none in the block (x
+// ~ scale * code), and factors of K's channels.
 struct KvStaticScales {
   // kPerTensor [1], kPerHead [num_kv_heads], kPerChannel [num_kv_heads][head_dim]; else empty
   std::vector<float> k, v;
+  std::vector<float> k_balance;  // kBalanced [num_kv_heads][head_dim]; else empty
 };
 
-// kInvalidArgument unless each side has the number of scales that its granularity wants, every one
-// within [2^-126, 2^126], so that its inverse is a normal number too.
+// Whether a layer takes anything from a calibration table.
+constexpr bool IsCalibrated(const KvSideSpec& k, const KvSideSpec& v) {
+  return IsStatic(k.granularity) || IsStatic(v.granularity) ||
+         k.transform == KvTransform::kBalanced;
+}
+
+// kInvalidArgument unless each side has the number of scales that its granularity wants, and K the
+// factors that its transform wants, every one within [2^-126, 2^126], so that its inverse is a
+// normal number too.
 [[nodiscard]] Status ValidateStaticScales(const KvCacheSpec& spec, const KvStaticScales& scales);
 
 // Scale for the values of one KV head as the codecs and kernels take it. {1, null} where `side` has
@@ -141,7 +155,9 @@ constexpr KvBlockLayout::KvBlockLayout(const KvCacheSpec& spec) {
   k_scale_bias = k_mean_scale + 2;
   v_scale_bias = k_scale_bias + 2;
   const bool shared = spec.k.HasMean() || spec.k.HasByteScales() || spec.v.HasByteScales();
-  header_bytes = shared ? v_scale_bias + 2 : k_mean_scale;
+  k_correction = shared ? v_scale_bias + 2 : k_mean_scale;
+  v_correction = k_correction + (spec.k.HasCorrection() ? 2 : 0);
+  header_bytes = v_correction + (spec.v.HasCorrection() ? 2 : 0);
   k_lines = (header_bytes + 63) / 64 * 64;
   v_lines = k_lines + codes * static_cast<size_t>(CodeBits(spec.k.dtype)) / 8;
   bytes_per_head = v_lines + codes * static_cast<size_t>(CodeBits(spec.v.dtype)) / 8;

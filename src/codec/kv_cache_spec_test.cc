@@ -93,6 +93,9 @@ TEST(KvCacheSpecTest, BadSpecsAreRefusedWithTheReason) {
         s.k = {.dtype = KvCacheDtype::kInt4Asym, .granularity = ScaleGranularity::kPerHead};
       },
       "it takes per_token_head, per_group:32|64|128");
+  expect_error([](KvCacheSpec& s) { s.k.fixed = true; }, "fixed goes with static scales only");
+  expect_error([](KvCacheSpec& s) { s.v.transform = KvTransform::kBalanced; },
+               "balanced is a transform of K");
   expect_error([](KvCacheSpec& s) { s.v.transform = KvTransform::kCentered; },
                "centered is a transform of K");
   expect_error(
@@ -183,6 +186,8 @@ TEST(ParseKvFormatTest, RefusesWithTheReason) {
         std::tuple{"int8", "per_group:", "'per_group:'"},
         std::tuple{"int8", "per_group:64x", "'per_group:64x'"},
         std::tuple{"int8", "per_head:64", "'per_head:64'"},
+        std::tuple{"int8", "per_head:", "per_head[:fixed]"},
+        std::tuple{"int8", "per_token_head:fixed", "'per_token_head:fixed'"},
         std::tuple{"int8", "per_group:48", "groups of 48"},
         std::tuple{"int8", "per_group:-32", "groups of -32"},
         std::tuple{"f16", "per_head", "f16 has no scale granularity per_head"},
@@ -244,7 +249,8 @@ TEST(KvCacheSpecTest, BytesAndBits) {
   EXPECT_DOUBLE_EQ(MakeSpec("int6/int4", "", 3, 64, 64).BitsPerValue(), 5.1875);
   EXPECT_DOUBLE_EQ(MakeSpec("int2", "", 3, 64, 64).BitsPerValue(), 2.1875);
   EXPECT_DOUBLE_EQ(MakeSpec("int4_asym", "", 3, 64, 64).BitsPerValue(), 4.5);
-  EXPECT_DOUBLE_EQ(MakeSpec("int8", "per_head", 3, 64, 64).BitsPerValue(), 8.0);
+  EXPECT_DOUBLE_EQ(MakeSpec("int8", "per_head", 3, 64, 64).BitsPerValue(), 8.0625);
+  EXPECT_DOUBLE_EQ(MakeSpec("int8", "per_head:fixed", 3, 64, 64).BitsPerValue(), 8.0);
   EXPECT_DOUBLE_EQ(MakeSpec("fp8_e5m2", "", 3, 64, 64).BitsPerValue(), 8.0);
   EXPECT_DOUBLE_EQ(MakeSpec("int8/int4_sym", "per_token_head", 3, 64, 64).BitsPerValue(), 6.25);
   EXPECT_DOUBLE_EQ(MakeSpec("f32", "", 3, 64, 64).BitsPerValue(), 32.0);

@@ -198,7 +198,8 @@ TEST(TileTest, EveryByteIsWritten) {
       const KvBlockLayout layout(block);
       const size_t header = spec.HasByteScales()
                                 ? 2 * a.scales.size() + 6
-                                : 2 * (2 * a.scales.size() + 2 * a.zero_points.size());
+                                : 2 * (2 * a.scales.size() + 2 * a.zero_points.size()) +
+                                      (spec.HasCorrection() ? 4 : 0);
       EXPECT_EQ(layout.k_lines, (header + 63) / 64 * 64);
       EXPECT_EQ(block.BytesPerBlock(), layout.k_lines + 2 * a.lines.size());
       EXPECT_DOUBLE_EQ(block.BitsPerValue() * 2 * 32 * 64,

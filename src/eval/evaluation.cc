@@ -26,10 +26,9 @@ bool Stopped(const EvaluationOptions& options) {
   return options.stop != nullptr && options.stop->load();
 }
 
-bool NeedsStaticScales(const CachePlan& plan) {
-  return std::ranges::any_of(plan.config.layers, [](const KvCacheSpec& spec) {
-    return IsStatic(spec.k.granularity) || IsStatic(spec.v.granularity);
-  });
+bool IsCalibratedPlan(const CachePlan& plan) {
+  return std::ranges::any_of(plan.config.layers,
+                             [](const KvCacheSpec& spec) { return IsCalibrated(spec.k, spec.v); });
 }
 
 // Formats of single layers have no static scales.
@@ -39,7 +38,7 @@ Result<bool> NeedsCalibration(const std::vector<EvaluationCandidate>& candidates
     TQ_ASSIGN_OR_RETURN(const KvSidePair sides,
                         ParseKvFormat(candidate.kv_cache_dtype, candidate.kv_scale_granularity,
                                       candidate.kv_transform, nullptr));
-    if (IsStatic(sides.k.granularity) || IsStatic(sides.v.granularity)) return true;
+    if (IsCalibrated(sides.k, sides.v)) return true;
   }
   return false;
 }
@@ -98,16 +97,6 @@ std::vector<LengthBucket> MakeBuckets(const std::vector<TokenDivergence>& tokens
   return buckets;
 }
 
-double EndCodeShare(const SaturationCounts& counts, KvSide side) {
-  int64_t ends = 0, codes = 0;
-  for (const SaturationCounts::Layer& layer : counts.layers) {
-    const auto& end_codes = side == KvSide::kKey ? layer.k_end_codes : layer.v_end_codes;
-    ends = std::accumulate(end_codes.begin(), end_codes.end(), ends);
-    codes = std::accumulate(layer.num_codes.begin(), layer.num_codes.end(), codes);
-  }
-  return codes == 0 ? 0 : static_cast<double>(ends) / static_cast<double>(codes);
-}
-
 // The positions with the largest KL.
 std::vector<WorstToken> FindWorst(const std::vector<TokenDivergence>& tokens,
                                   const EvaluationOptions& options) {
@@ -135,6 +124,7 @@ EvaluationResult Finish(ScoredLane& lane, const EvaluationOptions& options) {
   result.bits_per_value = lane.plan.bits_per_value;
   result.effective_bits = lane.bits_sum / static_cast<double>(lane.tokens.size());
   result.saturation = lane.runner->attention().saturation();
+  result.saturation_warnings = SaturationWarnings(result.saturation, lane.plan.config.layers);
   result.worst = FindWorst(lane.tokens, options);
   result.k_end_code_share = EndCodeShare(result.saturation, KvSide::kKey);
   result.v_end_code_share = EndCodeShare(result.saturation, KvSide::kValue);
@@ -214,7 +204,7 @@ Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> mode
   std::vector<EvaluationResult> results;
   for (ScoredLane& lane : lanes) {
     results.push_back(Finish(lane, options));
-    if (NeedsStaticScales(lane.plan)) {
+    if (IsCalibratedPlan(lane.plan)) {
       const CalibrationTable& table = *calibrated.cache.calibration;
       results.back().calibration =
           fmt::format("{} over {} tokens", table.clip_rule, table.num_tokens);

@@ -51,7 +51,7 @@ Result<std::unique_ptr<KvStatistics>> ObserveModel(std::shared_ptr<const Model> 
       }
       const auto chunk = std::span(text).subspan(at, std::min(kChunkTokens, text.size() - at));
       CHECK(runner->cache().AllocateSlots(sequence, static_cast<int>(chunk.size())));
-      const StepInput input = {sequence, chunk, StepInput::Logits::kNone};
+      const StepInput input = {sequence, chunk, StepInput::Logits::kLast};
       runner->Execute({&input, 1});
       done += static_cast<int64_t>(chunk.size());
       if (options.progress) options.progress(done, total);

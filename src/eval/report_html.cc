@@ -146,7 +146,7 @@ std::string SaturationMap(const SaturationCounts& counts) {
       html += fmt::format("<tr><td>{} {}", key ? "K" : "V", head);
       for (const SaturationCounts::Layer& layer : counts.layers) {
         const auto codes = static_cast<double>(layer.num_codes[head]);
-        const auto ends = static_cast<double>((key ? layer.k_end_codes : layer.v_end_codes)[head]);
+        const auto ends = static_cast<double>((key ? layer.k : layer.v).end_codes[head]);
         const double share = codes > 0 ? ends / codes : 0;
         html += fmt::format("<td style=\"background:rgba(229,87,86,{:.2f})\" title=\"{:.2g}\">",
                             std::min(1.0, share / kFull), share);

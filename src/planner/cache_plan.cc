@@ -81,6 +81,11 @@ Status CheckScales(const std::vector<KvCacheSpec>& layers, const CachePlanOption
       TQ_RETURN_IF_ERROR(options.calibration->CheckSpec(spec));
       continue;
     }
+    if (spec.k.transform == KvTransform::kBalanced) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "balanced keys need a calibration table, and none was given (--kv-scales FILE; "
+                  "eval also --calibration-text FILE): --kv-transform centered needs none");
+    }
     for (const KvSideSpec& side : {spec.k, spec.v}) {
       if (!IsStatic(side.granularity)) continue;
       return Fail(ErrorCode::kInvalidArgument,
@@ -294,12 +299,13 @@ void AddStaticScales(const CachePlanOptions& options, CachePlan* plan) {
   for (size_t i = 0; i < table.layers.size(); ++i) {
     const KvStaticScales& scales = plan->config.static_scales.emplace_back(
         StaticScales(table.layers[i], plan->config.layers[i]));
-    num_layers += scales.k.empty() && scales.v.empty() ? 0 : 1;
-    num_scales += scales.k.size() + scales.v.size();
+    const size_t of_layer = scales.k.size() + scales.v.size() + scales.k_balance.size();
+    num_layers += of_layer == 0 ? 0 : 1;
+    num_scales += of_layer;
   }
-  plan->notes.push_back(
-      fmt::format("calibration table ({}, {} tokens): {} static scales in {} of {} layers",
-                  table.clip_rule, table.num_tokens, num_scales, num_layers, table.layers.size()));
+  plan->notes.push_back(fmt::format(
+      "calibration table ({}, {} tokens): {} static scales and factors in {} of {} layers",
+      table.clip_rule, table.num_tokens, num_scales, num_layers, table.layers.size()));
 }
 
 // What does not depend on memory.

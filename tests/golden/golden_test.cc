@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/half.h"
 #include "codec/block_mean.h"
+#include "codec/correction.h"
 #include "codec/fp8.h"
 #include "codec/int4.h"
 #include "codec/int8.h"
@@ -193,11 +194,20 @@ class GoldenBlockTest : public ::testing::Test {
                      reinterpret_cast<int16_t*>(run + bias), fitted.data()});
           stored_scales = fitted.data();
         }
+        HeadScales given = ScalesOfHead(side_spec, scales, head, spec.head_dim);
+        std::array<float, kMaxHeadDimOfSpec> corrected;
+        if (side_spec.HasCorrection()) {
+          const RangeUse use =
+              MeasureRange({x.data(), spec.block_size, spec.head_dim, side_spec.dtype, given});
+          *reinterpret_cast<uint16_t*>(
+              run + (side == 0 ? layout.k_correction : layout.v_correction)) = use.correction;
+          given = Corrected(given, use.correction, spec.head_dim, &corrected);
+        }
         EncodeTile(
             {.shape = {side == 0 ? KvSide::kKey : KvSide::kValue, spec.block_size, spec.head_dim},
              .spec = side_spec,
              .x = x.data(),
-             .static_scales = ScalesOfHead(side_spec, scales, head, spec.head_dim),
+             .static_scales = given,
              .lines = run + (side == 0 ? layout.k_lines : layout.v_lines),
              .scales = stored_scales,
              .zero_points = reinterpret_cast<uint16_t*>(
@@ -227,6 +237,13 @@ class GoldenBlockTest : public ::testing::Test {
                         expanded.data()});
           stored_scales = expanded.data();
         }
+        HeadScales given = ScalesOfHead(side_spec, scales, head, spec.head_dim);
+        std::array<float, kMaxHeadDimOfSpec> corrected;
+        if (side_spec.HasCorrection()) {
+          const auto* correction = reinterpret_cast<const uint16_t*>(
+              run + (side == 0 ? layout.k_correction : layout.v_correction));
+          given = Corrected(given, *correction, spec.head_dim, &corrected);
+        }
         DecodeTile(
             {.shape = {side == 0 ? KvSide::kKey : KvSide::kValue, spec.block_size, spec.head_dim},
              .spec = side_spec,
@@ -234,7 +251,7 @@ class GoldenBlockTest : public ::testing::Test {
              .scales = stored_scales,
              .zero_points = reinterpret_cast<const uint16_t*>(
                  run + (side == 0 ? layout.k_zero_points : layout.v_zero_points)),
-             .static_scales = ScalesOfHead(side_spec, scales, head, spec.head_dim),
+             .static_scales = given,
              .x = out});
         if (side == 0 && spec.k.HasMean()) AddMean(spec, run, out);
       }
@@ -260,7 +277,7 @@ class GoldenBlockTest : public ::testing::Test {
 TEST_F(GoldenBlockTest, EncodedBlocksEqualByteForByte) {
   const std::string golden = ReadGolden("blocks.bin");
   const std::vector<GoldenBlock> blocks = ReadBlocks();
-  ASSERT_EQ(blocks.size(), 48u);
+  ASSERT_EQ(blocks.size(), 61u);
   size_t end = 0;
   for (const GoldenBlock& expected : blocks) {
     SCOPED_TRACE(expected.spec.ToString());
@@ -302,7 +319,7 @@ TEST_F(GoldenBlockTest, DecodedValuesEqualBitForBit) {
     }
     ++num_compared;
   }
-  EXPECT_EQ(num_compared, 8);
+  EXPECT_EQ(num_compared, 10);
 }
 
 }  // namespace

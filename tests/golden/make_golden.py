@@ -30,6 +30,7 @@ F32, F16 = np.float32, np.float16
 MAX_HALF = F32(65504)
 FP8 = {"fp8_e4m3": (ml_dtypes.float8_e4m3fn, F32(448)), "fp8_e5m2": (ml_dtypes.float8_e5m2, F32(57344))}
 BITS = {"f32": 32, "f16": 16, "bf16": 16, "int8": 8, "fp8_e4m3": 8, "fp8_e5m2": 8, "int4_sym": 4, "int4_asym": 4}
+STATIC = ("per_tensor", "per_head", "per_channel")
 MAX_CODE = {"int8": F32(127), "int4_sym": F32(7), "fp8_e4m3": F32(448), "fp8_e5m2": F32(57344)}
 # Narrow formats (docs/formats/narrow.md): magnitudes of the levels, levels per rms.
 NARROW = {"int6": (list(range(1, 64, 2)), F32(23.4)), "int5": (list(range(1, 32, 2)), F32(11.6)),
@@ -245,14 +246,28 @@ def encode_bytes_block(spec, x):
     return block, np.stack([np.stack(side) for side in decoded]), ends[0], ends[1]
 
 
+def correction(fmt, x, scale):
+    """f16 factor of static scales for [tokens][channels] of one head (docs/formats/block.md)."""
+    with np.errstate(all="ignore"):
+        inverse = (F32(1) / (np.asarray(scale, F32) * MAX_CODE[fmt])).astype(F32)
+        use = np.minimum(np.abs((x * inverse).astype(F32)), MAX_HALF)
+    use = np.where(np.isfinite(x), use, F32(0))
+    reach = use.max()
+    if reach <= F32(1.2) and 1000 * (use > 1).sum() <= 3 * use.size:
+        return F16(1)
+    nearest = F16(reach)
+    return np.nextafter(nearest, F16(np.inf)) if nearest < reach else nearest
+
+
 def encode_side(side, fmt, granularity, x, static):
-    """x f32 [heads][tokens][channels] -> per head (scales, zero points, lines as bytes), decoded f32, end codes."""
+    """x f32 [heads][tokens][channels] -> per head (scales, zero points, correction, lines as bytes), decoded f32, end codes."""
     heads, tokens, channels = x.shape
-    dynamic = granularity == "per_token_head" or granularity.startswith("per_group")
-    group = int(granularity.split(":")[1]) if ":" in granularity else channels
+    granularity, _, option = granularity.partition(":")
+    dynamic = granularity in ("per_token_head", "per_group")
+    group = int(option) if granularity == "per_group" else channels
     out, decoded, ends = [], [], 0
     for head in range(heads):
-        scale_bytes = zero_bytes = b""
+        scale_bytes = zero_bytes = factor_bytes = b""
         scale, zero = F32(1), F32(0)
         if dynamic:
             scales, zeros = fit(fmt, x[head].reshape(tokens, channels // group, group))
@@ -267,8 +282,12 @@ def encode_side(side, fmt, granularity, x, static):
             scale = static["per_head"][head]
         elif granularity == "per_channel":
             scale = static["per_channel"][head][None, :]
+        if granularity in STATIC and option != "fixed":
+            factor = correction(fmt, x[head], scale)
+            factor_bytes = factor.astype("<f2").tobytes()
+            scale = (np.asarray(scale, F32) * F32(factor)).astype(F32)
         stored = quantize(fmt, x[head], np.asarray(scale, F32), np.asarray(zero, F32))
-        out.append((scale_bytes, zero_bytes, lines(side, fmt, stored)))
+        out.append((scale_bytes, zero_bytes, factor_bytes, lines(side, fmt, stored)))
         decoded.append(dequantize(fmt, stored, np.asarray(scale, F32), np.asarray(zero, F32)))
         ends += end_codes(fmt, stored)
     return out, np.stack(decoded), ends
@@ -280,8 +299,8 @@ def encode_block(spec, x, static):
     k, decoded_k, ends_k = encode_side("K", spec[0], spec[2], x[0], static[0])
     v, decoded_v, ends_v = encode_side("V", spec[1], spec[3], x[1], static[1])
     block = b""
-    for (k_scales, k_zeros, k_lines), (v_scales, v_zeros, v_lines) in zip(k, v):
-        header = k_scales + v_scales + k_zeros + v_zeros
+    for (k_scales, k_zeros, k_factor, k_lines), (v_scales, v_zeros, v_factor, v_lines) in zip(k, v):
+        header = k_scales + v_scales + k_zeros + v_zeros + k_factor + v_factor
         block += header + b"\0" * (-len(header) % 64) + k_lines + v_lines
     return block, np.stack([decoded_k, decoded_v]), ends_k, ends_v
 
@@ -319,14 +338,15 @@ def make_static(x):
 
 def block_specs():
     dynamic = ["per_token_head", "per_group:32", "per_group:64"]
-    static = ["per_tensor", "per_head", "per_channel"]
+    static = [granularity + option for option in (":fixed", "") for granularity in STATIC]
     same = [("f32", ["none"]), ("f16", ["none"]), ("bf16", ["none"]), ("int8", dynamic + static),
             ("fp8_e4m3", ["none"] + dynamic + static), ("fp8_e5m2", ["none"] + dynamic + static),
             ("int4_sym", dynamic + static), ("int4_asym", dynamic)]
     specs = [(fmt, fmt, g, g, 2, 64) for fmt, granularities in same for g in granularities]
     specs += [(fmt, fmt, "per_group:128", "per_group:128", 1, 128) for fmt in ("int8", "int4_sym", "int4_asym", "fp8_e4m3")]
     specs += [("int8", "int4_sym", "per_token_head", "per_group:32", 2, 64), ("int4_asym", "f16", "per_group:32", "none", 2, 64),
-              ("fp8_e4m3", "int4_asym", "none", "per_token_head", 2, 64), ("int8", "int8", "per_channel", "per_token_head", 2, 64)]
+              ("fp8_e4m3", "int4_asym", "none", "per_token_head", 2, 64), ("int8", "int8", "per_channel:fixed", "per_token_head", 2, 64),
+              ("int8", "int8", "per_channel", "per_token_head", 2, 64)]
     byte = "per_token_head_u8"
     specs += [(fmt, fmt, byte, byte, 2, 64) for fmt in ("int8", *NARROW)]
     specs += [("int6", "int4", byte, byte, 1, 128), ("int4", "int8", byte, byte, 2, 64)]
@@ -334,7 +354,8 @@ def block_specs():
 
 
 DECODED = {("int4", "int4", "per_token_head_u8"), ("int8", "int8", "per_token_head_u8"),
-           ("int5", "int5", "per_token_head_u8"),("int8", "int8", "per_token_head"), ("int4_sym", "int4_sym", "per_channel"), ("fp8_e4m3", "fp8_e4m3", "per_head"),
+           ("int5", "int5", "per_token_head_u8"),("int8", "int8", "per_token_head"), ("int4_sym", "int4_sym", "per_channel:fixed"), ("fp8_e4m3", "fp8_e4m3", "per_head:fixed"),
+           ("int4_sym", "int4_sym", "per_channel"), ("fp8_e4m3", "fp8_e4m3", "per_head"),
            ("fp8_e5m2", "fp8_e5m2", "none"), ("int4_asym", "int4_asym", "per_group:32")}
 
 

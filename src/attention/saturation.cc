@@ -1,0 +1,150 @@
+#include "attention/saturation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+namespace turboquant {
+namespace {
+
+constexpr std::pair<KvSide, const char*> kSides[] = {{KvSide::kKey, "K"}, {KvSide::kValue, "V"}};
+
+// Heads with one kind of finding, and the worst of them.
+class Finding {
+ public:
+  void Add(double badness, const std::string& place) {
+    ++num_heads_;
+    if (num_heads_ > 1 && badness <= worst_) return;
+    worst_ = badness;
+    worst_place_ = place;
+  }
+  // "12 heads, the worst layer 3 K head 1: ..."; nothing where none was added.
+  void Report(const std::function<std::string(double)>& what,
+              std::vector<std::string>* lines) const {
+    if (num_heads_ == 0) return;
+    const std::string heads = num_heads_ == 1
+                                  ? worst_place_
+                                  : fmt::format("{} heads, the worst {}", num_heads_, worst_place_);
+    lines->push_back(fmt::format("static scales: {}: {}", heads, what(worst_)));
+  }
+
+ private:
+  int64_t num_heads_ = 0;
+  double worst_ = 0;
+  std::string worst_place_;
+};
+
+struct Findings {
+  Finding corrected, clipped, unused;
+};
+
+void AddHead(const SaturationCounts::Layer& layer, KvSide side, const KvSideSpec& spec, size_t head,
+             const std::string& place, Findings* findings) {
+  const SaturationCounts::Side& counts = layer.Of(side);
+  const int64_t blocks = layer.num_blocks[head];
+  if (counts.corrected_blocks[head] > 0) {
+    findings->corrected.Add(
+        static_cast<double>(counts.corrected_blocks[head]) / static_cast<double>(blocks), place);
+  }
+  const double ends = layer.num_codes[head] == 0 ? 0
+                                                 : static_cast<double>(counts.end_codes[head]) /
+                                                       static_cast<double>(layer.num_codes[head]);
+  if (spec.fixed && ends > kEndCodeAlarm) findings->clipped.Add(ends, place);
+  // One range for all heads is that of the largest.
+  const float reach = spec.granularity == ScaleGranularity::kPerTensor
+                          ? *std::ranges::max_element(counts.reach)
+                          : counts.reach[head];
+  if (blocks >= kBlocksToJudge && reach < kLeastReach) {
+    findings->unused.Add(1 - static_cast<double>(reach), place);
+  }
+}
+
+}  // namespace
+
+SaturationCounts ZeroCounts(std::span<const KvCacheSpec> layers) {
+  SaturationCounts counts;
+  for (const KvCacheSpec& spec : layers) {
+    const auto heads = static_cast<size_t>(spec.num_kv_heads);
+    const SaturationCounts::Side side = {.end_codes = std::vector<int64_t>(heads),
+                                         .corrected_blocks = std::vector<int64_t>(heads),
+                                         .reach = std::vector<float>(heads)};
+    counts.layers.push_back({.k = side,
+                             .v = side,
+                             .num_codes = std::vector<int64_t>(heads),
+                             .num_blocks = std::vector<int64_t>(heads)});
+  }
+  return counts;
+}
+
+double EndCodeShare(const SaturationCounts& counts, KvSide side) {
+  int64_t ends = 0, codes = 0;
+  for (const SaturationCounts::Layer& layer : counts.layers) {
+    const std::vector<int64_t>& of_side = layer.Of(side).end_codes;
+    ends = std::accumulate(of_side.begin(), of_side.end(), ends);
+    codes = std::accumulate(layer.num_codes.begin(), layer.num_codes.end(), codes);
+  }
+  return codes == 0 ? 0.0 : static_cast<double>(ends) / static_cast<double>(codes);
+}
+
+int64_t NumCorrectedBlocks(const SaturationCounts& counts, KvSide side) {
+  int64_t blocks = 0;
+  for (const SaturationCounts::Layer& layer : counts.layers) {
+    const std::vector<int64_t>& of_side = layer.Of(side).corrected_blocks;
+    blocks = std::accumulate(of_side.begin(), of_side.end(), blocks);
+  }
+  return blocks;
+}
+
+int64_t NumBlocks(const SaturationCounts& counts) {
+  int64_t blocks = 0;
+  for (const SaturationCounts::Layer& layer : counts.layers) {
+    blocks = std::accumulate(layer.num_blocks.begin(), layer.num_blocks.end(), blocks);
+  }
+  return blocks;
+}
+
+std::vector<std::string> SaturationWarnings(const SaturationCounts& counts,
+                                            std::span<const KvCacheSpec> layers) {
+  Findings findings;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const auto& [side, name] : kSides) {
+      const KvSideSpec& spec = side == KvSide::kKey ? layers[i].k : layers[i].v;
+      if (!IsStatic(spec.granularity)) continue;
+      for (size_t head = 0; head < static_cast<size_t>(layers[i].num_kv_heads); ++head) {
+        AddHead(counts.layers[i], side, spec, head,
+                fmt::format("layer {} {} head {}", i, name, head), &findings);
+      }
+    }
+  }
+  std::vector<std::string> lines;
+  findings.corrected.Report(
+      [](double share) {
+        return fmt::format(
+            "{:.2g} % of the blocks hold values beyond the range and were given a larger scale; "
+            "calibrate on text like this, or use dynamic scales",
+            100 * share);
+      },
+      &lines);
+  findings.clipped.Report(
+      [](double share) {
+        return fmt::format(
+            "{:.2g} % of the codes are at the ends of the range (alarm at {} %): values are cut "
+            "off; calibrate on text like this, or leave out ':fixed'",
+            100 * share, 100 * kEndCodeAlarm);
+      },
+      &lines);
+  findings.unused.Report(
+      [](double rest) {
+        return fmt::format(
+            "values reach only {:.2g} of the range (alarm at {}): was the table made for this "
+            "model and these heads?",
+            1 - rest, kLeastReach);
+      },
+      &lines);
+  return lines;
+}
+
+}  // namespace turboquant
