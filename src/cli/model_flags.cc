@@ -73,6 +73,7 @@ Result<EngineOptions> ModelFlags::ToEngineOptions() const {
     TQ_ASSIGN_OR_RETURN(options.cache.kv_cache_dtype_layers, LoadPlan(kv_plan, ModelPath()));
   }
   options.cache.num_recent_tokens = kv_recent_tokens;
+  options.cache.num_sink_tokens = kv_sink_tokens;
   options.cache.block_size = block_size;
   options.cache.max_model_len = max_model_len;
   options.cache.memory_utilization = memory_utilization;
@@ -135,6 +136,10 @@ void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
       ->group(kModelGroup);
   verb->add_option("--kv-recent-tokens", flags->kv_recent_tokens,
                    "newest tokens that are read in int8 where the format has fewer bits")
+      ->group(kModelGroup)
+      ->capture_default_str();
+  verb->add_option("--kv-sink-tokens", flags->kv_sink_tokens,
+                   "first tokens that stay exact, 0 to 16")
       ->group(kModelGroup)
       ->capture_default_str();
   verb->add_option("--kv-cache-memory", flags->kv_cache_memory,

@@ -21,6 +21,7 @@ struct ModelFlags {
   std::string kv_cache_dtype_layers;
   std::string kv_plan;  // path
   int kv_recent_tokens = 0;
+  int kv_sink_tokens = 4;
   std::string kv_cache_memory;
   double memory_utilization = 0.9;
   int max_model_len = 0;

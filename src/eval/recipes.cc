@@ -93,7 +93,7 @@ void RoundKivi(float* group, size_t stride, int bits) {
   }
 }
 
-enum class Rule : uint8_t { kQ80, kQ40, kTurboQuant, kKivi };
+enum class Rule : uint8_t { kQ80, kQ40, kQ40Delta, kTurboQuant, kKivi };
 struct Kind {
   std::string_view name;
   Rule rule;
@@ -105,6 +105,7 @@ constexpr std::array kKinds = {Kind{"q8_0", Rule::kQ80, 8, false, false},
                                Kind{"q4_0", Rule::kQ40, 4, false, false},
                                Kind{"q4_0_at_once", Rule::kQ40, 4, false, true},
                                Kind{"q4_0_rotated", Rule::kQ40, 4, true, false},
+                               Kind{"q4_0_delta", Rule::kQ40Delta, 4, false, false},
                                Kind{"turboquant_mse4", Rule::kTurboQuant, 4, true, false},
                                Kind{"turboquant_mse3", Rule::kTurboQuant, 3, true, false},
                                Kind{"turboquant_mse2", Rule::kTurboQuant, 2, true, false},
@@ -115,6 +116,7 @@ double BitsPerValue(const Kind& kind, int head_dim) {
   switch (kind.rule) {
     case Rule::kQ80:
     case Rule::kQ40:
+    case Rule::kQ40Delta:
       return kind.bits + 16.0 / kGroup;
     case Rule::kTurboQuant:
       return kind.bits + 16.0 / head_dim;
@@ -160,7 +162,13 @@ class Rounding : public KvRecipe {
       }
     } else {
       const size_t unit = kind_.rule == Rule::kTurboQuant ? d : kGroup;
-      for (size_t at = 0; at < count; at += unit) RoundUnit({x + at, unit});
+      const bool delta = kind_.rule == Rule::kQ40Delta;
+      for (size_t at = 0; at < count; at += unit) {
+        const float* before = delta && at >= d ? x + at - d : nullptr;  // as stored
+        for (size_t i = 0; before != nullptr && i < unit; ++i) x[at + i] -= before[i];
+        RoundUnit({x + at, unit});
+        for (size_t i = 0; before != nullptr && i < unit; ++i) x[at + i] += before[i];
+      }
     }
     rotate.inverse = true;
     if (kind_.rotated) Rotate(rotate);
@@ -171,6 +179,7 @@ class Rounding : public KvRecipe {
       case Rule::kQ80:
         return RoundQ80(unit);
       case Rule::kQ40:
+      case Rule::kQ40Delta:
         return RoundQ40(unit);
       case Rule::kTurboQuant:
         return RoundTurboQuant(unit, levels_);

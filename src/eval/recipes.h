@@ -6,6 +6,8 @@
 //   turboquant_mse4,3,2  TurboQuant (arXiv 2504.19874), the variant for least squares: f16 norm of
 //                        the rotated head, every channel to the nearest Lloyd-Max level of a
 //                        normal distribution
+//   q4_0_delta           q4_0 of the differences between neighbouring tokens of a block, each from
+//                        what was stored of the one before
 //   kivi4, kivi2         KIVI (arXiv 2402.02750): K per channel over 32 tokens, V per token over 32
 //                        channels, each with an f16 step and minimum
 // These follow our rule: newest partial block and sinks exact. "_at_once" rounds every token when

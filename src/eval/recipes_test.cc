@@ -49,6 +49,13 @@ TEST(Recipes, LloydMaxLevelsHaveTheErrorOfTheTables) {
   EXPECT_THAT(errors, testing::Each(testing::AllOf(testing::Gt(0.88), testing::Lt(1.0))));
 }
 
+// Differences of independent tokens have twice their variance, and their steps' errors do not add
+// up: each difference is taken from what was stored.
+TEST(Recipes, DifferencesOfIndependentTokensCostTwiceTheError) {
+  const double plain = RelativeError("q4_0", KvSide::kKey);
+  EXPECT_NEAR(RelativeError("q4_0_delta", KvSide::kKey) / plain, 2, 0.2);
+}
+
 // A uniform step s has the error s^2 / 12; the step follows from the mean extreme of 32 normal
 // values (2.07, of their absolute values 2.38).
 TEST(Recipes, StepsHaveTheErrorOfTheirSize) {
