@@ -77,6 +77,42 @@ TEST(KvStatistics, RowsWithNanAreLeftOut) {
   EXPECT_EQ(head.max, 1.0f);
 }
 
+// Keys with a spread of 2 around a mean of 100 that a block takes off, queries with one of 8: keys
+// times 2 and queries over 2 have the same. The other channels: 1 and 1.
+TEST(CalibrationTable, BalanceEvensKeysAndQueries) {
+  KvStatistics statistics(TwoLayers());
+  std::vector<float> keys(64 * kHeadDim), queries(64 * kHeadDim);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const float sign = i / kHeadDim % 2 == 0 ? 1.0f : -1.0f;
+    keys[i] = i % kHeadDim == 3 ? 100 + 2 * sign : sign;
+    queries[i] = i % kHeadDim == 3 ? 8 * sign : sign;
+  }
+  for (int layer = 0; layer < 2; ++layer) {
+    for (int head = 0; head < 2; ++head) {
+      statistics.Observe(layer, head, KvSide::kKey, keys.data(), kHeadDim, 64);
+      statistics.Observe(layer, head, KvSide::kValue, keys.data(), kHeadDim, 64);
+      statistics.ObserveQueries(layer, head, queries.data(), kHeadDim, 64);
+    }
+  }
+  EXPECT_EQ(statistics.Queries(1, 1).num_queries, 64);
+  const CalibrationTable table = MakeCalibrationTable(statistics, *ParseClipRule("max"));
+  const double mean = std::pow(2.0, 1.0 / kHeadDim);
+  for (int c = 0; c < kHeadDim; ++c) {
+    EXPECT_NEAR(table.layers[1].k_balance[static_cast<size_t>(kHeadDim + c)],
+                (c == 3 ? 2 : 1) / mean, 1e-12)
+        << c;
+  }
+  KvCacheSpec spec{.num_kv_heads = 2, .head_dim = kHeadDim};
+  EXPECT_THAT(StaticScales(table.layers[1], spec).k_balance, testing::IsEmpty());
+  spec.k.granularity = ScaleGranularity::kPerTokenHeadU8;
+  spec.k.transform = KvTransform::kBalanced;
+  EXPECT_THAT(StaticScales(table.layers[1], spec).k_balance, testing::SizeIs(2 * kHeadDim));
+  EXPECT_TRUE(table.CheckSpec(spec));
+  CalibrationTable imported = table;
+  imported.clip_rule = kImported;
+  EXPECT_THAT(imported.CheckSpec(spec).error().message, HasSubstr("knows no queries"));
+}
+
 TEST(ClipRule, Parse) {
   EXPECT_EQ(ParseClipRule("max")->ToString(), "max");
   EXPECT_EQ(ParseClipRule("mse")->ToString(), "mse");

@@ -3,12 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "calibration/calibration_table.h"
 #include "eval/free_running.h"
+#include "eval/observation.h"
 #include "eval/tuning.h"
 #include "model/model.h"
 
@@ -153,6 +157,52 @@ TEST_F(EvaluationTest, StaticScalesComeFromTheCalibrationText) {
   EXPECT_LT(results[0].divergence.kl_mean, results[1].divergence.kl_mean);
 }
 
+// Ranges that are a third or a quarter of what the text needs, or four times as much, are found and
+// named. Where blocks may correct them little is lost; fixed ones are ruined.
+TEST_F(EvaluationTest, RangesThatDoNotFitAreNamed) {
+  const auto statistics = ObserveModel(*model_, {Calibration()}, {});
+  ASSERT_TRUE(statistics) << statistics.error().message;
+  const auto run = [&](double factor) {
+    CalibrationTable table = MakeCalibrationTable(**statistics, *ParseClipRule("max"));
+    for (CalibratedLayer& layer : table.layers) {
+      for (CalibratedSide* side : {&layer.k, &layer.v}) {
+        for (double& range : side->rotated_ranges) range *= factor;
+      }
+    }
+    EvaluationOptions options = Options({{"int8", "per_head"}, {"int8", "per_head:fixed"}});
+    options.cache.calibration = std::make_shared<const CalibrationTable>(std::move(table));
+    auto results = Evaluate(*model_, Windows(), {}, options);
+    EXPECT_TRUE(results) << results.error().message;
+    return results.value_or(std::vector<EvaluationResult>(2));
+  };
+  const auto warns = [](const EvaluationResult& result, std::string_view of) {
+    return std::ranges::any_of(result.saturation_warnings, [of](const std::string& line) {
+      return line.find(of) != std::string::npos;
+    });
+  };
+  const auto sound = run(1), quarter = run(0.25), third = run(1 / 3.0), fourfold = run(4);
+  EXPECT_FALSE(warns(sound[0], "values reach only"));
+  EXPECT_FALSE(warns(sound[1], "at the ends of the range"));
+  EXPECT_TRUE(warns(quarter[0], "given a larger scale"));
+  EXPECT_TRUE(warns(quarter[1], "at the ends of the range"));
+  EXPECT_TRUE(warns(fourfold[0], "values reach only"));
+  EXPECT_TRUE(warns(fourfold[1], "values reach only"));
+  EXPECT_EQ(NumCorrectedBlocks(third[0].saturation, KvSide::kKey), NumBlocks(third[0].saturation));
+  EXPECT_LT(third[0].divergence.kl_mean, 1.5 * sound[0].divergence.kl_mean);
+  EXPECT_GT(third[1].divergence.kl_mean, 100 * sound[1].divergence.kl_mean);
+}
+
+// Keys of random weights have much the same spread in every channel: balance changes little, but
+// it must not cost anything.
+TEST_F(EvaluationTest, BalancedKeysTakeTheirFactorsFromTheCalibrationText) {
+  const auto results = Run({{"int4", ""}, {.kv_cache_dtype = "int4", .kv_transform = "balanced"}});
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[1].kv_cache_dtype, "int4/int4 per_token_head_u8 balanced/rotated");
+  EXPECT_EQ(results[1].bits_per_value, results[0].bits_per_value);
+  EXPECT_NE(results[1].divergence.kl_mean, results[0].divergence.kl_mean);
+  EXPECT_LT(results[1].divergence.kl_mean, 1.3 * results[0].divergence.kl_mean);
+}
+
 // Formats of single layers belong to the candidates; the reference stays exact, and layers with
 // their own format get their own static scales or none.
 TEST_F(EvaluationTest, FormatsOfSingleLayers) {
@@ -179,6 +229,9 @@ TEST_F(EvaluationTest, Refusals) {
     return results ? Error{} : results.error();
   };
   EXPECT_NE(error_of(Options({{"int8", "per_head"}}), {}).message.find("--calibration-text"),
+            std::string::npos);
+  EXPECT_NE(error_of(Options({{.kv_cache_dtype = "int4", .kv_transform = "balanced"}}), {})
+                .message.find("--kv-scales"),
             std::string::npos);
   EXPECT_NE(error_of(Options({{"int9", ""}}), Calibration()).message.find("int9"),
             std::string::npos);
