@@ -55,7 +55,8 @@ Result<LayerRange> ParseLayerRange(std::string_view item, int num_layers) {
   return range;
 }
 
-// "none" holds for the overrides as well; "rotated" is what they have by default where they can.
+// "none" and "balanced" hold for the overrides as well; "rotated" and "centered" is what they have
+// by default where they can.
 Status ApplyOverrides(const CachePlanOptions& options, std::vector<KvCacheSpec>* layers,
                       std::vector<std::string>* notes) {
   const std::string_view transform = options.kv_transform == "none" ? "none" : "";
@@ -66,7 +67,10 @@ Status ApplyOverrides(const CachePlanOptions& options, std::vector<KvCacheSpec>*
     text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
     TQ_ASSIGN_OR_RETURN(const LayerRange range,
                         ParseLayerRange(item, static_cast<int>(layers->size())));
-    TQ_ASSIGN_OR_RETURN(const KvSidePair sides, ParseKvFormat(range.format, "", transform, notes));
+    TQ_ASSIGN_OR_RETURN(KvSidePair sides, ParseKvFormat(range.format, "", transform, notes));
+    if (options.kv_transform == Name(KvTransform::kBalanced) && sides.k.HasMean()) {
+      sides.k.transform = KvTransform::kBalanced;
+    }
     for (int layer = range.first; layer <= range.last; ++layer) {
       (*layers)[static_cast<size_t>(layer)].k = sides.k;
       (*layers)[static_cast<size_t>(layer)].v = sides.v;

@@ -138,6 +138,28 @@ TEST(CachePlan, AnImportedTableServesPlainScalesOnly) {
   EXPECT_HAS(PlanError(half).message, "--kv-transform none");
 }
 
+TEST(CachePlan, BalanceHoldsForLayersWithTheirOwnFormat) {
+  auto table = std::make_shared<CalibrationTable>();
+  table->clip_rule = "max";
+  table->layers.assign(30,
+                       {.k = {}, .v = {}, .k_balance = std::vector<double>(size_t{3} * 64, 1.5)});
+  CachePlanOptions options = {.kv_cache_dtype = "int4",
+                              .kv_transform = "balanced",
+                              .kv_cache_dtype_layers = "0:f16,1:int5/int8,2:int8/f16",
+                              .calibration = table};
+  const CachePlan plan = Plan(options);
+  EXPECT_EQ(plan.config.layers[0].k.transform, KvTransform::kNone);
+  for (const size_t layer : {1, 2, 3}) {
+    EXPECT_EQ(plan.config.layers[layer].k.transform, KvTransform::kBalanced);
+    EXPECT_EQ(plan.config.static_scales[layer].k_balance,
+              (std::vector<float>(size_t{3} * 64, 1.5f)));
+  }
+  EXPECT_TRUE(plan.config.static_scales[0].k_balance.empty());
+  EXPECT_EQ(plan.config.layers[1].v.transform, KvTransform::kRotated);
+  options.calibration = nullptr;
+  EXPECT_HAS(PlanError(options).message, "--kv-transform centered");
+}
+
 TEST(CachePlan, CutsTheModelsContextToTheMemory) {
   const CachePlanOptions options = {.kv_cache_memory = 20 * kMiB};
   const CachePlan plan = Plan(options);
