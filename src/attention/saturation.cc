@@ -45,9 +45,8 @@ void AddHead(const SaturationCounts::Layer& layer, KvSide side, const KvSideSpec
              const std::string& place, Findings* findings) {
   const SaturationCounts::Side& counts = layer.Of(side);
   const int64_t blocks = layer.num_blocks[head];
-  if (counts.corrected_blocks[head] > 0) {
-    findings->corrected.Add(
-        static_cast<double>(counts.corrected_blocks[head]) / static_cast<double>(blocks), place);
+  if (!spec.fixed && counts.reach[head] > kMostReach) {
+    findings->corrected.Add(static_cast<double>(counts.reach[head]), place);
   }
   const double ends = layer.num_codes[head] == 0 ? 0
                                                  : static_cast<double>(counts.end_codes[head]) /
@@ -121,11 +120,11 @@ std::vector<std::string> SaturationWarnings(const SaturationCounts& counts,
   }
   std::vector<std::string> lines;
   findings.corrected.Report(
-      [](double share) {
+      [](double reach) {
         return fmt::format(
-            "{:.2g} % of the blocks hold values beyond the range and were given a larger scale; "
-            "calibrate on text like this, or use dynamic scales",
-            100 * share);
+            "values reach {:.2g} times the range (alarm at {}), their blocks were given a larger "
+            "scale; calibrate on text like this, or use dynamic scales",
+            reach, kMostReach);
       },
       &lines);
   findings.clipped.Report(

@@ -37,13 +37,15 @@ int64_t NumBlocks(const SaturationCounts& counts);
 
 // What is wrong with the static scales of a cache, one line per kind of finding with its worst
 // place; empty where they fit, or there are none:
-//   too small   blocks had to be corrected, or (fixed scales) a head has more end codes than
-//               kEndCodeAlarm
+//   too small   values of a head reached more than kMostReach times its range, so that blocks had
+//   to
+//               be corrected; or (fixed scales) it has more end codes than kEndCodeAlarm. A range
+//               that was clipped on purpose is corrected in some blocks and stays below that.
 //   too large   after kBlocksToJudge blocks a head has never reached kLeastReach of its range
 // Both are named by layer and head: a table for other values than these (another text, another
 // layout of heads) shows as one, the other or both.
 inline constexpr double kEndCodeAlarm = 3e-3;
-inline constexpr float kLeastReach = 0.4f;
+inline constexpr float kMostReach = 2.0f, kLeastReach = 0.4f;
 inline constexpr int64_t kBlocksToJudge = 8;
 std::vector<std::string> SaturationWarnings(const SaturationCounts& counts,
                                             std::span<const KvCacheSpec> layers);

@@ -29,14 +29,17 @@ TEST(SaturationTest, SoundScalesGiveNoWarning) {
   EXPECT_TRUE(SaturationWarnings(ZeroCounts(layers), layers).empty());
 }
 
-TEST(SaturationTest, CorrectedBlocksAreNamedByTheWorstHead) {
+TEST(SaturationTest, RangesThatWereFarTooSmallAreNamedByTheWorstHead) {
   const std::vector<KvCacheSpec> layers = {Spec("per_head"), Spec("per_head")};
   SaturationCounts counts = Sound(layers);
   counts.layers[0].v.corrected_blocks[0] = 1;
   counts.layers[1].k.corrected_blocks[1] = 5;
+  EXPECT_TRUE(SaturationWarnings(counts, layers).empty());  // as a clipped range may be
+  counts.layers[0].v.reach[0] = 2.5f;
+  counts.layers[1].k.reach[1] = 3.7f;
   const auto lines = SaturationWarnings(counts, layers);
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_NE(lines[0].find("2 heads, the worst layer 1 K head 1: 50 % of the blocks"),
+  EXPECT_NE(lines[0].find("2 heads, the worst layer 1 K head 1: values reach 3.7 times the range"),
             std::string::npos)
       << lines[0];
   EXPECT_EQ(NumCorrectedBlocks(counts, KvSide::kKey), 5);

@@ -183,7 +183,7 @@ TEST_F(EvaluationTest, RangesThatDoNotFitAreNamed) {
   const auto sound = run(1), quarter = run(0.25), third = run(1 / 3.0), fourfold = run(4);
   EXPECT_FALSE(warns(sound[0], "values reach only"));
   EXPECT_FALSE(warns(sound[1], "at the ends of the range"));
-  EXPECT_TRUE(warns(quarter[0], "given a larger scale"));
+  EXPECT_TRUE(warns(quarter[0], "times the range"));
   EXPECT_TRUE(warns(quarter[1], "at the ends of the range"));
   EXPECT_TRUE(warns(fourfold[0], "values reach only"));
   EXPECT_TRUE(warns(fourfold[1], "values reach only"));
