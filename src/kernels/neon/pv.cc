@@ -26,9 +26,11 @@ inline void FillBlock(const PvArgs& args, int first_row, int group, BlockP<kRows
 template <typename Format, int kRows>
 TQ_ALWAYS_INLINE void AddColumn(const PvArgs& args, int first_row, int channel,
                                 const float32x4_t (&acc)[kRows][kQuarters]) {
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     float* out = args.out + Size(first_row + r) * Size(args.head_dim) + channel;
     const float32x4_t rescale = vdupq_n_f32(args.rescale[first_row + r]);
+#pragma GCC unroll 4
     for (int i = 0; i < kQuarters; ++i, out += 4) {
       const float32x4_t term = vmulq_f32(acc[r][i], vdupq_n_f32(Format::kProductScale));
       vst1q_f32(out, vaddq_f32(vmulq_f32(vld1q_f32(out), rescale), term));
@@ -47,8 +49,10 @@ void PvBlock(const PvArgs& args, int first_row) {
     const int end = (group + 1) * args.group_size;
     for (int channel = group * args.group_size; channel < end; channel += kLanes) {
       float32x4_t acc[kRows][kQuarters];
-      for (auto& row : acc) {
-        for (float32x4_t& quarter : row) quarter = Zero();
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kQuarters; ++i) acc[r][i] = Zero();
       }
       MultiplyLines<Format, kRows, kPrefetch>(lines, p[0], kMaxTileTokens, acc);
       AddColumn<Format, kRows>(args, first_row, channel, acc);

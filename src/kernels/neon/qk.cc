@@ -11,8 +11,10 @@ TQ_ALWAYS_INLINE void AddGroup(const QkArgs& args, int first_row, int first_toke
                                const float32x4_t (&acc)[kRows][kQuarters]) {
   const size_t scale_index = Size(group) * Size(args.scale_stride) + Size(first_token);
   const bool last = (group + 1) * args.group_size == args.head_dim;
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     float* scores = args.scores + Size(first_row + r) * kMaxTileTokens + Size(first_token);
+#pragma GCC unroll 4
     for (int i = 0; i < kQuarters; ++i, scores += 4) {
       float32x4_t term = vmulq_f32(acc[r][i], vdupq_n_f32(Format::kProductScale));
       if (args.scales != nullptr)
@@ -35,8 +37,10 @@ void QkBlock(const QkArgs& args, int first_row) {
   for (int token = 0; token < args.num_tokens; token += kLanes) {
     for (int group = 0; group * args.group_size < args.head_dim; ++group) {
       float32x4_t acc[kRows][kQuarters];
-      for (auto& row : acc) {
-        for (float32x4_t& quarter : row) quarter = Zero();
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kQuarters; ++i) acc[r][i] = Zero();
       }
       MultiplyLines<Format, kRows, kPrefetch>(lines, q + group * args.group_size,
                                               row_bytes / sizeof(float), acc);

@@ -143,6 +143,7 @@ TQ_ALWAYS_INLINE void MultiplyUnits(const UnitRange& units,
 // the end (kernel_table.h). `start` goes into the last term, whose weight is 1.
 template <typename Format>
 TQ_ALWAYS_INLINE void StartRow(int32_t start, int32x4_t (&acc)[Format::kTerms][kQuarters]) {
+#pragma GCC unroll 4
   for (int i = 0; i < kQuarters; ++i) {
     acc[0][i] = vdupq_n_s32(0);
     acc[Format::kTerms - 1][i] = vdupq_n_s32(start);

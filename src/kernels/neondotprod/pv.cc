@@ -59,9 +59,11 @@ TQ_ALWAYS_INLINE void QuantizeRow(const PvArgs& args, const float* p, size_t sca
 template <typename Format, int kRows>
 TQ_ALWAYS_INLINE void AddColumn(const PvArgs& args, const BlockP<kRows>& p, int first_row,
                                 int channel, const Accumulators<Format, kRows>& acc) {
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     float* out = args.out + Size(first_row + r) * Size(args.head_dim) + channel;
     const float32x4_t rescale = vdupq_n_f32(args.rescale[first_row + r]);
+#pragma GCC unroll 4
     for (int i = 0; i < kQuarters; ++i, out += 4) {
       float32x4_t term = FinishQuarter<Format>(acc[r], i);
       if constexpr (Format::kZeroPoint) term = vsubq_f32(term, vdupq_n_f32(p.zero_points[r]));
@@ -86,6 +88,7 @@ void PvBlock(const PvArgs& args, int first_row) {
     const int end = (group + 1) * args.group_size;
     for (int channel = group * args.group_size; channel < end; channel += kLanes) {
       Accumulators<Format, kRows> acc;
+#pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) StartRow<Format>(-Format::kBias * p.sum[r], acc[r]);
       MultiplyUnits<Format, kRows, kPrefetch>(units, factors, acc);
       AddColumn<Format, kRows>(args, p, first_row, channel, acc);

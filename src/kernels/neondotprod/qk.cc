@@ -20,9 +20,11 @@ TQ_ALWAYS_INLINE void AddGroup(const QkArgs& args, int first_row, int first_toke
                                const Accumulators<Format, kRows>& acc) {
   const size_t scale_index = Size(group) * Size(args.scale_stride) + Size(first_token);
   const bool last = (group + 1) * args.group_size == args.head_dim;
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
     const auto q = RowOf<Format>(args, first_row + r);
     float* scores = args.scores + Size(first_row + r) * kMaxTileTokens + Size(first_token);
+#pragma GCC unroll 4
     for (int i = 0; i < kQuarters; ++i, scores += 4) {
       const size_t at = scale_index + 4 * Size(i);
       float32x4_t term = FinishQuarter<Format>(acc[r], i);
@@ -51,6 +53,7 @@ void QkBlock(const QkArgs& args, int first_row) {
   for (int token = 0; token < args.num_tokens; token += kLanes) {
     for (int group = 0; group * args.group_size < args.head_dim; ++group) {
       Accumulators<Format, kRows> acc;
+#pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
         StartRow<Format>(-Format::kBias * RowOf<Format>(args, first_row + r).sums[group], acc[r]);
       }
