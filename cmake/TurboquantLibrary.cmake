@@ -115,6 +115,9 @@ function(turboquant_test)
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 120)
   endif()
+  if(CMAKE_CROSSCOMPILING)  # under emulation
+    math(EXPR A_TIMEOUT "10 * ${A_TIMEOUT}")
+  endif()
   add_executable(${A_NAME} ${A_SOURCES})
   target_link_libraries(${A_NAME} PRIVATE ${A_LINK} GTest::gmock GTest::gtest GTest::gtest_main)
   target_compile_definitions(${A_NAME} PRIVATE
