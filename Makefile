@@ -68,4 +68,4 @@ lint: ## formatting, clang-tidy, size ratchet, include order
 
 .PHONY: clean
 clean: ## remove the build folders (not the cache folder)
-	@rm -rf build build-dev build-asan build-tsan build-fuzz
+	@rm -rf build build-dev build-asan build-tsan build-fuzz build-aarch64

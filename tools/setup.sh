@@ -2,12 +2,13 @@
 # Brings a machine to the state that the build needs. Safe to run again: what is there stays, a second call
 # takes well under a second. Nothing is put into the user's own Python or into the source tree.
 #
-#   tools/setup.sh [--with-tests] [--with-texts] [--with-lint]
+#   tools/setup.sh [--with-tests] [--with-texts] [--with-lint] [--with-cross]
 #   tools/setup.sh --print-cache-dir | --print-deps-dir | --print-model | --print-python
 #
 #   --with-tests  packages of tools/packages-test.txt and the Python modules that test scripts use
 #   --with-texts  the English texts that `eval` and its tests score
 #   --with-lint   clang-format and clang-tidy
+#   --with-cross  packages of tools/packages-cross.txt: compiler and emulator for AArch64
 #
 # Environment:
 #   TURBOQUANT_CACHE         cache folder (default: ${XDG_CACHE_HOME:-~/.cache}/turboquant)
@@ -44,12 +45,13 @@ CpuKey() {
 }
 DepsDir() { echo "$cache/deps/$llama_version-$(CpuKey)"; }
 
-with_tests=0 with_texts=0 with_lint=0
+with_tests=0 with_texts=0 with_lint=0 with_cross=0
 for arg in "$@"; do
   case "$arg" in
     --with-tests) with_tests=1 ;;
     --with-texts) with_texts=1 ;;
     --with-lint) with_lint=1 ;;
+    --with-cross) with_cross=1 ;;
     --print-cache-dir) echo "$cache"; exit 0 ;;
     --print-deps-dir) DepsDir; exit 0 ;;
     --print-model) echo "$model"; exit 0 ;;
@@ -168,6 +170,7 @@ FetchModel() {
 lists=("$tools/packages.txt")
 [ "$with_tests" = 1 ] && lists+=("$tools/packages-test.txt")
 [ "$with_lint" = 1 ] && lists+=("$tools/packages-lint.txt")
+[ "$with_cross" = 1 ] && lists+=("$tools/packages-cross.txt")
 InstallPackages "${lists[@]}"
 
 mkdir -p "$cache"/{deps,models,texts,downloads}

@@ -121,6 +121,7 @@ PeakRates MeasurePeaks([[maybe_unused]] Isa isa, [[maybe_unused]] Team& team) {
 #if defined(__x86_64__)
   switch (isa) {
     case Isa::kScalar:
+    case Isa::kNeon:
       return {};
     case Isa::kAvx2:
       return {.integer = Rate(team, MultiplyIntegers, 16),

@@ -30,8 +30,8 @@ namespace turboquant::attention_test {
 
 inline std::vector<Isa> AvailableIsas() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa <= BestIsa(DetectCpuFeatures())) isas.push_back(isa);
+  for (const Isa isa : kAllIsas) {
+    if (CanRun(isa, DetectCpuFeatures())) isas.push_back(isa);
   }
   return isas;
 }

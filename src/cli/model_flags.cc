@@ -98,7 +98,8 @@ void AddLoadFlags(CLI::App* verb, ModelFlags* flags) {
   verb->add_option("-t,--threads", flags->threads, "threads (default: physical cores)")
       ->group(kModelGroup)
       ->check(CLI::Range(1, 1024));
-  verb->add_option("--isa", flags->isa, "force scalar, avx2 or avx512 (default: the best here)")
+  verb->add_option("--isa", flags->isa,
+                   "force scalar, avx2, avx512 or neon (default: the best here)")
       ->group(kModelGroup);
 }
 

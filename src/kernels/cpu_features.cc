@@ -5,13 +5,18 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace turboquant {
 namespace {
 
-constexpr std::array<std::pair<Isa, std::string_view>, 3> kIsaNames = {
-    {{Isa::kScalar, "scalar"}, {Isa::kAvx2, "avx2"}, {Isa::kAvx512, "avx512"}}};
+constexpr std::array<std::pair<Isa, std::string_view>, kAllIsas.size()> kIsaNames = {
+    {{Isa::kScalar, "scalar"},
+     {Isa::kNeon, "neon"},
+     {Isa::kAvx2, "avx2"},
+     {Isa::kAvx512, "avx512"}}};
 
 #if defined(__x86_64__)
 
@@ -37,31 +42,8 @@ uint64_t ReadXcr0() {
 constexpr bool HasBits(uint64_t value, uint64_t bits) { return (value & bits) == bits; }
 constexpr unsigned Bit(int i) { return 1u << i; }
 
-#endif
-
-}  // namespace
-
-std::string_view Name(Isa isa) { return kIsaNames[static_cast<size_t>(isa)].second; }
-
-Result<Isa> ParseIsa(std::string_view text) {
-  for (const auto& [isa, name] : kIsaNames) {
-    if (text == name) return isa;
-  }
-  return Fail(ErrorCode::kInvalidArgument,
-              "unknown instruction set '{}': auto, scalar, avx2 or avx512", text);
-}
-
-std::string CpuFeatures::ToString() const {
-  std::string text;
-  if (avx2) text += " avx2 fma f16c";
-  if (avx512) text += " avx512f avx512bw avx512dq avx512vl avx512vnni";
-  if (avx512_bf16) text += " avx512_bf16";
-  return text.empty() ? "no AVX2" : text.substr(1);
-}
-
-CpuFeatures DetectCpuFeatures() {
+CpuFeatures Detect() {
   CpuFeatures cpu;
-#if defined(__x86_64__)
   const CpuidLeaf leaf1 = Cpuid(1, 0);
   constexpr unsigned kFma = Bit(12), kOsxsave = Bit(27), kAvx = Bit(28), kF16c = Bit(29);
   if (!HasBits(leaf1.ecx, kOsxsave | kAvx)) return cpu;
@@ -78,14 +60,71 @@ CpuFeatures DetectCpuFeatures() {
                HasBits(leaf7.ecx, kVnni);
   constexpr unsigned kBf16 = Bit(5);  // EAX of subleaf 1
   cpu.avx512_bf16 = cpu.avx512 && HasBits(Cpuid(7, 1).eax, kBf16);
-#endif
   return cpu;
 }
 
+#elif defined(__aarch64__) && defined(__linux__)
+
+// Bits of AT_HWCAP, part of the kernel's interface; <asm/hwcap.h> is not everywhere.
+CpuFeatures Detect() {
+  constexpr unsigned long kAsimd = 1ul << 1, kAsimdDp = 1ul << 20;
+  const unsigned long hwcap = getauxval(AT_HWCAP);
+  CpuFeatures cpu;
+  cpu.neon = (hwcap & kAsimd) != 0;
+  cpu.dotprod = cpu.neon && (hwcap & kAsimdDp) != 0;
+  return cpu;
+}
+
+#else
+
+CpuFeatures Detect() { return {}; }
+
+#endif
+
+}  // namespace
+
+std::string_view Name(Isa isa) { return kIsaNames[static_cast<size_t>(isa)].second; }
+
+Result<Isa> ParseIsa(std::string_view text) {
+  for (const auto& [isa, name] : kIsaNames) {
+    if (text == name) return isa;
+  }
+  return Fail(ErrorCode::kInvalidArgument,
+              "unknown instruction set '{}': auto, scalar, avx2, avx512 or neon", text);
+}
+
+std::string CpuFeatures::ToString() const {
+  std::string text;
+  if (avx2) text += " avx2 fma f16c";
+  if (avx512) text += " avx512f avx512bw avx512dq avx512vl avx512vnni";
+  if (avx512_bf16) text += " avx512_bf16";
+  if (neon) text += " neon";
+  if (dotprod) text += " dotprod";
+  return text.empty() ? "no AVX2, no NEON" : text.substr(1);
+}
+
+CpuFeatures DetectCpuFeatures() { return Detect(); }
+
+bool CanRun(Isa isa, const CpuFeatures& cpu) {
+  switch (isa) {
+    case Isa::kScalar:
+      return true;
+    case Isa::kNeon:
+      return cpu.neon;
+    case Isa::kAvx2:
+      return cpu.avx2;
+    case Isa::kAvx512:
+      return cpu.avx512;
+  }
+  return false;
+}
+
 Isa BestIsa(const CpuFeatures& cpu) {
-  if (cpu.avx512) return Isa::kAvx512;
-  if (cpu.avx2) return Isa::kAvx2;
-  return Isa::kScalar;
+  Isa best = Isa::kScalar;
+  for (const Isa isa : kAllIsas) {
+    if (CanRun(isa, cpu)) best = isa;
+  }
+  return best;
 }
 
 }  // namespace turboquant

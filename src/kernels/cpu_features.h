@@ -2,6 +2,7 @@
 #ifndef TURBOQUANT_KERNELS_CPU_FEATURES_H_
 #define TURBOQUANT_KERNELS_CPU_FEATURES_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,7 +11,9 @@
 
 namespace turboquant {
 
-enum class Isa : uint8_t { kScalar, kAvx2, kAvx512 };  // weakest first
+// Weakest first among those of one architecture (AArch64: scalar, neon; x86-64: the others).
+enum class Isa : uint8_t { kScalar, kNeon, kAvx2, kAvx512 };
+inline constexpr std::array kAllIsas = {Isa::kScalar, Isa::kNeon, Isa::kAvx2, Isa::kAvx512};
 std::string_view Name(Isa isa);
 Result<Isa> ParseIsa(std::string_view text);
 
@@ -19,17 +22,22 @@ struct CpuFeatures {
   bool avx512 = false;  // F + BW + DQ + VL + VNNI: what kernels/avx512 is compiled for (no VBMI:
                         // Cascade Lake)
   bool avx512_bf16 = false;
+  bool neon = false;     // Advanced SIMD of AArch64
+  bool dotprod = false;  // its sdot and udot (FEAT_DotProd, optional from Armv8.2 on)
 
   bool Contains(const CpuFeatures& needed) const {
     return (avx2 || !needed.avx2) && (avx512 || !needed.avx512) &&
-           (avx512_bf16 || !needed.avx512_bf16);
+           (avx512_bf16 || !needed.avx512_bf16) && (neon || !needed.neon) &&
+           (dotprod || !needed.dotprod);
   }
   std::string ToString() const;  // "avx2 fma f16c ..."
 };
-// CPUID, and XGETBV for what the operating system saves. All false on a CPU of another
-// architecture.
+// x86-64: CPUID, and XGETBV for what the operating system saves. AArch64: what Linux says in
+// AT_HWCAP. Other architectures: all false.
 CpuFeatures DetectCpuFeatures();
-// Best Isa whose base features are there.
+// Whether the CPU has the base features of an instruction set.
+bool CanRun(Isa isa, const CpuFeatures& cpu);
+// The strongest that it can run.
 Isa BestIsa(const CpuFeatures& cpu);
 
 }  // namespace turboquant

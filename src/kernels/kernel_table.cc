@@ -11,7 +11,7 @@ namespace {
 
 std::vector<KernelRow> ConcatenateRows() {
   std::vector<KernelRow> rows;
-  for (const auto list : {scalar::Rows(), avx2::Rows(), avx512::Rows()}) {
+  for (const auto list : {scalar::Rows(), neon::Rows(), avx2::Rows(), avx512::Rows()}) {
     rows.insert(rows.end(), list.begin(), list.end());
   }
   return rows;
@@ -83,13 +83,12 @@ Result<KernelTable> SelectKernels(std::string_view forced) {
     }
   }
   const CpuFeatures cpu = DetectCpuFeatures();
-  const Isa best = BestIsa(cpu);
-  if (forced.empty() || forced == "auto") return MakeKernelTable(best, cpu);
+  if (forced.empty() || forced == "auto") return MakeKernelTable(BestIsa(cpu), cpu);
   const Result<Isa> isa = ParseIsa(forced);
   if (!isa) return Fail(isa.error().code, "{}: {}", source, isa.error().message);
-  if (*isa > best) {
+  if (!CanRun(*isa, cpu)) {
     return Fail(ErrorCode::kUnsupported, "{} {}: this CPU has {}; the best it can run is {}",
-                source, forced, cpu.ToString(), Name(best));
+                source, forced, cpu.ToString(), Name(BestIsa(cpu)));
   }
   return MakeKernelTable(*isa, cpu);
 }

@@ -198,8 +198,8 @@ struct KernelTable {
 };
 KernelTable MakeKernelTable(Isa isa, const CpuFeatures& cpu);
 
-// The table to use: `forced` ("auto" for the best, "scalar", "avx2", "avx512"); if empty what the
-// environment variable TURBOQUANT_ISA says in the same words; if that is not set the best.
+// The table to use: `forced` ("auto" for the best, "scalar", "avx2", "avx512", "neon"); if empty
+// what the environment variable TURBOQUANT_ISA says in the same words; if that is not set the best.
 // kUnsupported when the CPU lacks the forced one, kInvalidArgument when the name is unknown.
 Result<KernelTable> SelectKernels(std::string_view forced);
 

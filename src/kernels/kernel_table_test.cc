@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,7 +18,13 @@ using ::testing::HasSubstr;
 
 constexpr CpuFeatures kNone = {};
 constexpr CpuFeatures kAvx2Only = {.avx2 = true};
-constexpr CpuFeatures kEverything = {.avx2 = true, .avx512 = true, .avx512_bf16 = true};
+constexpr CpuFeatures kAvx512Everything = {.avx2 = true, .avx512 = true, .avx512_bf16 = true};
+constexpr CpuFeatures kNeonOnly = {.neon = true};
+constexpr CpuFeatures kNeonEverything = {.neon = true, .dotprod = true};
+// CPUs of every kind; those of another architecture than this build's find scalar rows alone.
+constexpr std::array kCpus = {
+    kNone,     kAvx2Only,      CpuFeatures{.avx2 = true, .avx512 = true}, kAvx512Everything,
+    kNeonOnly, kNeonEverything};
 
 // Sets TURBOQUANT_ISA, or with nullptr removes it, for one test.
 class ScopedIsaVariable {
@@ -63,19 +71,42 @@ TEST(KernelRows, ScalarRowsExistForEveryOperationAndFormat) {
 }
 
 TEST(KernelTable, TakesNoRowTheCpuLacks) {
+  std::map<std::string_view, CpuFeatures> needs;
+  for (const KernelRow& row : AllKernelRows()) needs[row.name] = row.requires_features;
   for (const KvCacheDtype dtype : kAllKvCacheDtypes) {
-    const KernelTable old_cpu = MakeKernelTable(Isa::kAvx512, kNone);
-    EXPECT_THAT(std::string(old_cpu.of(dtype).qk_name), EndsWith("/scalar"));
-    const KernelTable avx2_cpu = MakeKernelTable(Isa::kAvx512, kAvx2Only);
-    EXPECT_THAT(std::string(avx2_cpu.of(dtype).pv_name), EndsWith("/avx2"));
-    const KernelTable forced = MakeKernelTable(Isa::kScalar, kEverything);
-    EXPECT_THAT(std::string(forced.of(dtype).encode_name), EndsWith("/scalar"));
+    for (const CpuFeatures& cpu : kCpus) {
+      const KernelTable table = MakeKernelTable(Isa::kAvx512, cpu);  // the last: every row may be
+      const FormatKernels& kernels = table.of(dtype);
+      for (const std::string_view name : {kernels.qk_name, kernels.pv_name, kernels.encode_name}) {
+        EXPECT_TRUE(cpu.Contains(needs.at(name))) << name << " on " << cpu.ToString();
+      }
+      const KernelTable forced = MakeKernelTable(Isa::kScalar, cpu);
+      EXPECT_THAT(std::string(forced.of(dtype).encode_name), EndsWith("/scalar"));
+    }
+  }
+}
+
+// Rows that are compiled in are taken where the CPU has what they need, and no others.
+TEST(KernelTable, TakesTheStrongestRowOfTheArchitecture) {
+  const auto qk = [](KvCacheDtype dtype, const CpuFeatures& cpu) {
+    return std::string(MakeKernelTable(BestIsa(cpu), cpu).of(dtype).qk_name);
+  };
+  for (const KvCacheDtype dtype : kAllKvCacheDtypes) {
+    EXPECT_THAT(qk(dtype, kNone), EndsWith("/scalar"));
+#ifdef TURBOQUANT_HAVE_AVX2
+    EXPECT_THAT(qk(dtype, kAvx2Only), EndsWith("/avx2"));
+    EXPECT_THAT(qk(dtype, kNeonEverything), EndsWith("/scalar"));
+#endif
+#ifdef TURBOQUANT_HAVE_NEON
+    EXPECT_THAT(qk(dtype, kAvx512Everything), EndsWith("/scalar"));
+    EXPECT_THAT(qk(dtype, kNeonOnly), EndsWith(IsInteger(dtype) ? "/scalar" : "/neon"));
+    EXPECT_THAT(qk(dtype, kNeonEverything), EndsWith(IsInteger(dtype) ? "/neondotprod" : "/neon"));
+#endif
   }
 }
 
 TEST(KernelTable, PreparesQueriesInTheFolderOfQk) {
-  for (const CpuFeatures& cpu :
-       {kNone, kAvx2Only, kEverything, CpuFeatures{.avx2 = true, .avx512 = true}}) {
+  for (const CpuFeatures& cpu : kCpus) {
     const KernelTable table = MakeKernelTable(BestIsa(cpu), cpu);
     for (const KvCacheDtype dtype : kAllKvCacheDtypes) {
       const FormatKernels& kernels = table.of(dtype);
@@ -114,9 +145,9 @@ TEST(SelectKernels, UnknownNamesAreRefusedWithTheirSource) {
 
 TEST(SelectKernels, WhatTheCpuLacksIsRefusedNamingWhatItHas) {
   const CpuFeatures cpu = DetectCpuFeatures();
-  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : {Isa::kNeon, Isa::kAvx2, Isa::kAvx512}) {
     const auto table = SelectKernels(Name(isa));
-    EXPECT_EQ(table.has_value(), isa <= BestIsa(cpu));
+    EXPECT_EQ(table.has_value(), CanRun(isa, cpu));
     if (table.has_value()) {
       EXPECT_EQ(table->isa, isa);
       continue;
@@ -130,10 +161,16 @@ TEST(CpuFeatures, BetterOnesContainWeakerOnes) {
   const CpuFeatures cpu = DetectCpuFeatures();
   EXPECT_TRUE(!cpu.avx512 || cpu.avx2);
   EXPECT_TRUE(!cpu.avx512_bf16 || cpu.avx512);
-  EXPECT_TRUE(kEverything.Contains(kAvx2Only));
-  EXPECT_FALSE(kAvx2Only.Contains(kEverything));
-  EXPECT_EQ(kNone.ToString(), "no AVX2");
+  EXPECT_TRUE(!cpu.dotprod || cpu.neon);
+  EXPECT_FALSE(cpu.avx2 && cpu.neon);
+  EXPECT_TRUE(kAvx512Everything.Contains(kAvx2Only));
+  EXPECT_FALSE(kAvx2Only.Contains(kAvx512Everything));
+  EXPECT_TRUE(kNeonEverything.Contains(kNeonOnly));
+  EXPECT_FALSE(kNeonOnly.Contains(kNeonEverything));
+  EXPECT_FALSE(kAvx512Everything.Contains(kNeonOnly));
+  EXPECT_EQ(kNone.ToString(), "no AVX2, no NEON");
   EXPECT_EQ(kAvx2Only.ToString(), "avx2 fma f16c");
+  EXPECT_EQ(kNeonEverything.ToString(), "neon dotprod");
 }
 
 }  // namespace

@@ -20,6 +20,9 @@ namespace turboquant {
 namespace scalar {
 std::span<const KernelRow> Rows();
 }
+namespace neon {
+std::span<const KernelRow> Rows();
+}
 namespace avx2 {
 std::span<const KernelRow> Rows();
 }

@@ -392,8 +392,8 @@ void RunBench(const Options& options) {
                         row.name.find(options.filter) != std::string_view::npos;
     if (chosen && cpu.Contains(row.requires_features)) BenchRow(row);
   }
-  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa > BestIsa(cpu) || (!options.isa.empty() && options.isa != turboquant::Name(isa)))
+  for (Isa isa : kAllIsas) {
+    if (!CanRun(isa, cpu) || (!options.isa.empty() && options.isa != turboquant::Name(isa)))
       continue;
     const KernelTable table = MakeKernelTable(isa, cpu);
     for (KvCacheDtype dtype : kAllKvCacheDtypes) BenchAttention(table, dtype, options);

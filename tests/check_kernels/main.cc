@@ -13,7 +13,7 @@ namespace turboquant::check {
 namespace {
 
 constexpr const char* kUsage =
-    "check_kernels [--isa scalar|avx2|avx512] [--filter TEXT] [--seed N] [--quick] [--bench]\n"
+    "check_kernels [--isa scalar|avx2|avx512|neon] [--filter TEXT] [--seed N] [--quick] [--bench]\n"
     "  --isa     only rows of this instruction set\n"
     "  --filter  only rows whose name contains TEXT, e.g. qk/int8\n"
     "  --quick   one case in 10, chosen by the seed\n"

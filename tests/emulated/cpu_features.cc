@@ -8,6 +8,8 @@ std::string_view Name(Isa isa) {
   switch (isa) {
     case Isa::kScalar:
       return "scalar";
+    case Isa::kNeon:
+      return "neon";
     case Isa::kAvx2:
       return "avx2";
     case Isa::kAvx512:
@@ -17,7 +19,7 @@ std::string_view Name(Isa isa) {
 }
 
 Result<Isa> ParseIsa(std::string_view text) {
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kAllIsas) {
     if (text == Name(isa)) return isa;
   }
   return Fail(ErrorCode::kInvalidArgument, "unknown instruction set '{}'", text);
@@ -29,6 +31,7 @@ std::string CpuFeatures::ToString() const {
 
 CpuFeatures DetectCpuFeatures() { return {.avx2 = true, .avx512 = true, .avx512_bf16 = true}; }
 
+bool CanRun(Isa isa, const CpuFeatures&) { return isa != Isa::kNeon; }
 Isa BestIsa(const CpuFeatures&) { return Isa::kAvx512; }
 
 }  // namespace turboquant
