@@ -335,10 +335,13 @@ class Gate(unittest.TestCase):
                 self.assertIn(word, refused.stderr)
 
     def test_tasks_are_judged(self):
-        examples = "".join(f"Question: What comes after {i}?\nAnswer: {i + 1}\n\n" for i in range(1, 9))
-        letters = {"type": "choice", "prompt": examples + "Question: What comes after 9?\nAnswer:", "choices": [" 10", " 3", " red"], "answer": 0}
-        number = {"type": "exact", "prompt": examples + "Question: What comes after 3?\nAnswer:", "answer": "4"}
-        lines = [letters, letters | {"answer": 1}, number, number | {"answer": "5"}]
+        # The answer stands among the examples: the model need only copy it.
+        words = ("cat", "stone", "river", "lamp", "bread", "cloud", "chair", "green", "apple", "night")
+        examples = "".join(f"Question: Repeat: {word}\nAnswer: {word}\n\n" for word in words)
+        prompt = examples + "Question: Repeat: river\nAnswer:"
+        choice = {"type": "choice", "prompt": prompt, "choices": [" river", " chair", " bread"], "answer": 0}
+        exact = {"type": "exact", "prompt": prompt, "answer": "river"}
+        lines = [choice, choice | {"answer": 1}, exact, exact | {"answer": "rivers"}]
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as tasks:
             tasks.write("\n".join(json.dumps(line) for line in lines) + "\n")
             tasks.flush()
