@@ -257,11 +257,12 @@ std::string ToText(const Measurement& measurement, const std::vector<Verdict>& v
 void AddVerdicts(const std::vector<Verdict>& verdicts, const std::string& gate,
                  nlohmann::ordered_json* document) {
   const bool pass = AllPass(verdicts);
-  nlohmann::ordered_json& rows =
-      document->contains("results") ? (*document)["results"] : (*document)["tasks"]["results"];
   (*document)["gate"] = gate;
   (*document)["verdict"] = pass ? "pass" : "fail";
   (*document)["reasons"] = nlohmann::ordered_json::array();
+  // New keys move what the document holds: no reference from before them.
+  nlohmann::ordered_json& rows =
+      document->contains("results") ? (*document)["results"] : (*document)["tasks"]["results"];
   for (size_t i = 0; i < verdicts.size(); ++i) {
     nlohmann::ordered_json& result = rows[i];
     result["verdict"] = verdicts[i].violations.empty() ? "pass" : "fail";
