@@ -31,6 +31,7 @@ struct EvaluationOptions {
   std::vector<EvaluationCandidate> candidates;
   CachePlanOptions cache;  // everything but format and granularity
   int context = 2048;      // tokens of a window
+  int sequences = 1;       // alive at a time in each cache
   // Positions before this are computed but not scored: little of their past is quantized.
   int first_scored = 512;
   ClipRule clip_rule;  // of static scales from the calibration text

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <span>
 
+#include "eval/answer_scores.h"
 #include "eval/lane.h"
 #include "model/tokenizer.h"
 
@@ -12,19 +13,10 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-int32_t Likeliest(std::span<const float> logits) {
-  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
-}
-
 // The greedy answer to one prompt; ends before a token that ends generation.
 Tokens Answer(const Model& model, const Tokens& prompt, int max_tokens, Lane* lane) {
   lane->Restart();
-  std::span<const float> logits;
-  const std::span<const int32_t> all = prompt;
-  for (size_t at = 0; at < all.size(); at += kLaneChunkTokens) {
-    const auto count = std::min<size_t>(kLaneChunkTokens, all.size() - at);
-    logits = lane->Feed(all.subspan(at, count), StepInput::Logits::kLast);
-  }
+  std::span<const float> logits = lane->FeedPrompt(prompt);
   Tokens answer;
   for (;;) {
     const int32_t token = Likeliest(logits);
@@ -61,6 +53,8 @@ FreeRunningResult Compare(const Lane& lane, const std::vector<Tokens>& expected,
   result.mean_first_difference =
       std::accumulate(result.first_difference.begin(), result.first_difference.end(), 0.0) / count;
   result.mean_edit_distance = distance / count;
+  result.bleu = CorpusBleu(expected, found);
+  result.rouge_l = MeanRougeL(expected, found);
   return result;
 }
 

@@ -30,6 +30,7 @@ struct FreeRunningResult {
   double median_first_difference = 0, mean_first_difference = 0;
   // Least number of tokens to insert, delete or replace, over the longer answer's length; mean.
   double mean_edit_distance = 0;
+  double bleu = 0, rouge_l = 0;  // on tokens, 0..100 and 0..1 (eval/answer_scores.h)
 };
 
 // The first result is the control: the reference's cache once more, which must not differ.

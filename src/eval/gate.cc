@@ -24,6 +24,7 @@ constexpr std::array kMeasures = {
     MeasureName{"kl_p999", GateMeasure::kKlP999, false, "KL at 99.9 % of the tokens"},
     MeasureName{"top1", GateMeasure::kTop1, true, "same top token in percent"},
     MeasureName{"ppl", GateMeasure::kPerplexity, false, "rise of perplexity in percent"},
+    MeasureName{"task", GateMeasure::kTask, false, "loss of task accuracy in points"},
 };
 
 struct Preset {
@@ -42,7 +43,15 @@ const MeasureName& NameOf(GateMeasure measure) {
   return *it;
 }
 
-double Measured(GateMeasure measure, const DivergenceSummary& d) {
+double Measured(GateMeasure measure, const GateFigures& figures) {
+  if (measure == GateMeasure::kTask) {
+    CHECK(figures.tasks != nullptr);
+    // From the counts: a limit of 7 points is not missed by the rounding of 0.07.
+    const TaskScore &reference = figures.tasks->reference, &candidate = figures.tasks->candidate;
+    return 100.0 * (reference.num_right - candidate.num_right) / reference.num_items;
+  }
+  CHECK(figures.text != nullptr);
+  const DivergenceSummary& d = *figures.text;
   switch (measure) {
     case GateMeasure::kKlMean:
       return d.kl_mean;
@@ -54,9 +63,22 @@ double Measured(GateMeasure measure, const DivergenceSummary& d) {
       return 100 * d.top1_agreement;
     case GateMeasure::kPerplexity:
       return 100 * (d.perplexity / d.perplexity_reference - 1);
+    case GateMeasure::kTask:
+      break;
   }
   CHECK(false);
   return 0;
+}
+
+// " +- X" where the measure has a standard error.
+std::string ErrorOf(GateMeasure measure, const GateFigures& figures) {
+  if (measure == GateMeasure::kKlMean) {
+    return fmt::format(" +- {:.1g}", figures.text->kl_standard_error);
+  }
+  if (measure == GateMeasure::kTask) {
+    return fmt::format(" +- {:.2g}", 100 * figures.tasks->loss_standard_error);
+  }
+  return "";
 }
 
 Result<GateLimit> ParseLimit(std::string_view text) {
@@ -65,8 +87,8 @@ Result<GateLimit> ParseLimit(std::string_view text) {
   const auto* const measure = std::ranges::find(kMeasures, name, &MeasureName::name);
   if (measure == kMeasures.end() || op == std::string_view::npos) {
     return Fail(ErrorCode::kInvalidArgument,
-                "gate '{}': want kl<=X, kl_p99<=X, kl_p999<=X, top1>=PERCENT or ppl<=PERCENT, "
-                "joined by commas, or one of strict, default, low-bit",
+                "gate '{}': want kl<=X, kl_p99<=X, kl_p999<=X, top1>=PERCENT, ppl<=PERCENT or "
+                "task<=POINTS, joined by commas, or one of strict, default, low-bit",
                 text);
   }
   if (text.substr(op, 2) != (measure->at_least ? ">=" : "<=")) {
@@ -74,8 +96,9 @@ Result<GateLimit> ParseLimit(std::string_view text) {
                 measure->at_least ? ">=" : "<=");
   }
   std::string_view number = text.substr(op + 2);
-  const bool percent =
-      measure->measure == GateMeasure::kTop1 || measure->measure == GateMeasure::kPerplexity;
+  const bool percent = measure->measure == GateMeasure::kTop1 ||
+                       measure->measure == GateMeasure::kPerplexity ||
+                       measure->measure == GateMeasure::kTask;
   if (percent && number.ends_with('%')) number.remove_suffix(1);
   double limit = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), limit);
@@ -135,17 +158,24 @@ Result<Gate> ParseGate(std::string_view text) {
   return gate;
 }
 
-std::vector<std::string> GateViolations(const Gate& gate, const DivergenceSummary& measured) {
+bool Gate::NeedsTasks() const {
+  return std::ranges::any_of(
+      limits, [](const GateLimit& limit) { return limit.measure == GateMeasure::kTask; });
+}
+
+bool Gate::NeedsText() const {
+  return std::ranges::any_of(
+      limits, [](const GateLimit& limit) { return limit.measure != GateMeasure::kTask; });
+}
+
+std::vector<std::string> GateViolations(const Gate& gate, const GateFigures& measured) {
   std::vector<std::string> violations;
   for (const GateLimit& limit : gate.limits) {
     const MeasureName& name = NameOf(limit.measure);
     const double value = Measured(limit.measure, measured);
     if (name.at_least ? value >= limit.limit : value <= limit.limit) continue;
-    std::string error;
-    if (limit.measure == GateMeasure::kKlMean) {
-      error = fmt::format(" +- {:.1g}", measured.kl_standard_error);
-    }
-    violations.push_back(fmt::format("{} {:.4g}{} is {} {:.4g}", name.sentence, value, error,
+    violations.push_back(fmt::format("{} {:.4g}{} is {} {:.4g}", name.sentence, value,
+                                     ErrorOf(limit.measure, measured),
                                      name.at_least ? "below" : "above", limit.limit));
   }
   return violations;

@@ -27,7 +27,7 @@ DivergenceSummary Good() {
 std::vector<std::string> Violations(std::string_view gate, const DivergenceSummary& measured) {
   const auto parsed = ParseGate(gate);
   EXPECT_TRUE(parsed) << parsed.error().message;
-  return GateViolations(*parsed, measured);
+  return GateViolations(*parsed, {.text = &measured});
 }
 
 TEST(Gate, Presets) {
@@ -49,6 +49,31 @@ TEST(Gate, EveryLimitCountsAndTheLimitItselfPasses) {
   EXPECT_THAT(Violations("ppl<=0.3", Good()), IsEmpty());
 }
 
+TEST(Gate, TasksCountInPoints) {
+  const auto gate = ParseGate("task<=7%");
+  ASSERT_TRUE(gate) << gate.error().message;
+  EXPECT_TRUE(gate->NeedsTasks());
+  EXPECT_FALSE(gate->NeedsText());
+  TaskComparison tasks = {.reference = {.num_items = 100, .num_right = 80},
+                          .candidate = {.num_items = 100, .num_right = 73},
+                          .loss_standard_error = 0.03};
+  EXPECT_THAT(GateViolations(*gate, {.tasks = &tasks}), IsEmpty());
+  tasks.candidate.num_right = 72;
+  EXPECT_THAT(GateViolations(*gate, {.tasks = &tasks}),
+              ElementsAre("loss of task accuracy in points 8 +- 3 is above 7"));
+  tasks.candidate.num_right = 90;  // more than the reference
+  EXPECT_THAT(GateViolations(*gate, {.tasks = &tasks}), IsEmpty());
+
+  const auto both = ParseGate("kl<=0.001,task<=0");
+  ASSERT_TRUE(both);
+  EXPECT_TRUE(both->NeedsTasks() && both->NeedsText());
+  const DivergenceSummary text = Good();
+  EXPECT_EQ(GateViolations(*both, {.text = &text, .tasks = &tasks}).size(), 1u);
+  tasks.candidate.num_right = 79;
+  EXPECT_EQ(GateViolations(*both, {.text = &text, .tasks = &tasks}).size(), 2u);
+  EXPECT_FALSE(ParseGate("default")->NeedsTasks());
+}
+
 TEST(Gate, WhatIsNoNumberDoesNotPass) {
   DivergenceSummary broken = Good();
   broken.kl_mean = broken.perplexity = std::numeric_limits<double>::quiet_NaN();
@@ -57,12 +82,13 @@ TEST(Gate, WhatIsNoNumberDoesNotPass) {
 
 TEST(Gate, RefusesWhatItCannotRead) {
   for (const auto& [text, part] :
-       {std::pair{"", "want kl<=X"}, std::pair{"task<=1%", "want kl<=X"},
+       {std::pair{"", "want kl<=X"}, std::pair{"tasks<=1%", "want kl<=X"},
         std::pair{"kl", "want kl<=X"}, std::pair{"kl>=1", "kl takes <="},
-        std::pair{"top1<=99", "top1 takes >="}, std::pair{"kl<=", "'' is no number"},
-        std::pair{"kl<=0.1x", "'0.1x' is no number"}, std::pair{"kl<=1%", "'1%' is no number"},
-        std::pair{"kl<=nan", "is no number"}, std::pair{"kl<=inf", "is no number"},
-        std::pair{"kl<=1,", "want kl<=X"}, std::pair{"Strict", "strict, default, low-bit"}}) {
+        std::pair{"top1<=99", "top1 takes >="}, std::pair{"task>=1", "task takes <="},
+        std::pair{"kl<=", "'' is no number"}, std::pair{"kl<=0.1x", "'0.1x' is no number"},
+        std::pair{"kl<=1%", "'1%' is no number"}, std::pair{"kl<=nan", "is no number"},
+        std::pair{"kl<=inf", "is no number"}, std::pair{"kl<=1,", "want kl<=X"},
+        std::pair{"Strict", "strict, default, low-bit"}}) {
     const auto gate = ParseGate(text);
     ASSERT_FALSE(gate) << text;
     EXPECT_EQ(gate.error().code, ErrorCode::kInvalidArgument);

@@ -1,5 +1,6 @@
 #include "eval/lane.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -18,6 +19,15 @@ std::span<const float> Lane::Feed(std::span<const int32_t> chunk, StepInput::Log
   return runner->Execute({&input, 1});
 }
 
+std::span<const float> Lane::FeedPrompt(std::span<const int32_t> tokens) {
+  std::span<const float> logits;
+  for (size_t at = 0; at < tokens.size(); at += kLaneChunkTokens) {
+    const auto count = std::min<size_t>(kLaneChunkTokens, tokens.size() - at);
+    logits = Feed(tokens.subspan(at, count), StepInput::Logits::kLast);
+  }
+  return logits;
+}
+
 double Lane::EffectiveBits(int num_tokens) const {
   if (recipe.at_once) return recipe.bits_per_value;
   const int closed = num_tokens / runner->cache().block_size();
@@ -26,6 +36,10 @@ double Lane::EffectiveBits(int num_tokens) const {
   const double values =
       static_cast<double>(num_tokens) * static_cast<double>(plan.f16_bytes_per_token) / 2;
   return 8 * bytes / values;
+}
+
+int32_t Likeliest(std::span<const float> logits) {
+  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
 bool IsRecipe(const EvaluationCandidate& candidate) {
@@ -45,7 +59,7 @@ Result<CachePlan> PlanCandidate(const Model& model, const EvaluationCandidate& c
   if (!candidate.kv_cache_dtype_layers.empty()) {
     cache.kv_cache_dtype_layers = candidate.kv_cache_dtype_layers;
   }
-  cache.max_num_seqs = 1;
+  cache.max_num_seqs = options.sequences;
   cache.max_model_len = options.context;
   TQ_ASSIGN_OR_RETURN(const uint64_t usable, UsableMemoryBytes());
   return PlanCache(model.config(), cache, {usable, model.weight_bytes()});

@@ -28,14 +28,20 @@ struct Lane {
   void Restart();
   // At most kLaneChunkTokens; logits as ModelRunner::Execute gives them.
   std::span<const float> Feed(std::span<const int32_t> chunk, StepInput::Logits logits);
+  // As many as there are, at least one; logits of the last.
+  std::span<const float> FeedPrompt(std::span<const int32_t> tokens);
   // Bits held per value with num_tokens in the cache: closed blocks, and the whole of tail, sinks
   // and recent copies.
   double EffectiveBits(int num_tokens) const;
 };
 
+// The first of the largest.
+int32_t Likeliest(std::span<const float> logits);
+
 bool IsRecipe(const EvaluationCandidate& candidate);
 
-// Of options: cache, context, threads and ISA. Static scales come from options.cache.calibration.
+// Of options: cache, context, sequences, threads and ISA. Static scales come from
+// options.cache.calibration.
 Result<Lane> MakeCandidateLane(const std::shared_ptr<const Model>& model,
                                const EvaluationCandidate& candidate,
                                const EvaluationOptions& options);

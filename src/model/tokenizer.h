@@ -18,6 +18,7 @@ namespace turboquant {
 
 struct ChatMessage {
   std::string role, content;
+  bool operator==(const ChatMessage&) const = default;
 };
 
 // Thread-safe: immutable after Load.

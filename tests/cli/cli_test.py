@@ -322,15 +322,52 @@ class Gate(unittest.TestCase):
             rows = json.loads(result.stdout)["free_running"]["results"]
             self.assertEqual([row["control"] for row in rows], [True, False])
             self.assertEqual((rows[0]["identical"], rows[0]["mean_edit_distance"]), (2, 0))
+            self.assertAlmostEqual(rows[0]["bleu"], 100)
+            self.assertEqual(rows[0]["rouge_l_f1"], 1)
             self.assertEqual(len(rows[1]["first_difference"]), 2)
             self.assertIn("f32 once more", run(*flags).stdout)
             prompts.write('{"prompt": 3}\n')
             prompts.flush()
-            for args, word in ((flags, ":4: want one JSON object"), (["eval", "-m", TINY], "--text FILE or --free-running"),
+            for args, word in ((flags, ":4: want one JSON object"), (["eval", "-m", TINY], "--text FILE, --tasks FILE or --free-running"),
                                ([*flags, "--gate", "strict"], "--text FILE for the gate")):
                 refused = run(*args)
                 self.assertEqual((refused.returncode, refused.stdout), (2, ""), refused.stderr)
                 self.assertIn(word, refused.stderr)
+
+    def test_tasks_are_judged(self):
+        # The answer stands among the examples: the model need only copy it.
+        words = ("cat", "stone", "river", "lamp", "bread", "cloud", "chair", "green", "apple", "night")
+        examples = "".join(f"Question: Repeat: {word}\nAnswer: {word}\n\n" for word in words)
+        prompt = examples + "Question: Repeat: river\nAnswer:"
+        choice = {"type": "choice", "prompt": prompt, "choices": [" river", " chair", " bread"], "answer": 0}
+        exact = {"type": "exact", "prompt": prompt, "answer": "river"}
+        lines = [choice, choice | {"answer": 1}, exact, exact | {"answer": "rivers"}]
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as tasks:
+            tasks.write("\n".join(json.dumps(line) for line in lines) + "\n")
+            tasks.flush()
+            flags = ["eval", "-m", MODEL, "--weights", "file", "--tasks", tasks.name, "--kv-cache-dtype", "f32,int8"]
+            result = run(*flags, "--gate", "task<=1%", "--json")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            document = json.loads(result.stdout)
+            found = document["tasks"]
+            self.assertEqual((found["items"], found["short_prompts"], found["reference"]["right"]), (4, 0, 2))
+            self.assertEqual([found["reference"][kind] for kind in ("choice", "exact")], [{"items": 2, "right": 1}] * 2)
+            same = found["results"][0]
+            self.assertEqual((same["loss"], same["lost"], same["gained"], same["verdict"]), (0, [], [], "pass"))
+            self.assertEqual(document["verdict"], "pass")
+            self.assertNotIn("results", document)
+            refused = run(*flags, "--gate", "task<=-1", "--json")  # nothing gains a point: every change is tried and fails
+            self.assertEqual(refused.returncode, 3, refused.stderr)
+            document = json.loads(refused.stdout)
+            self.assertEqual((document["verdict"], len(document["reasons"])), ("fail", 2))
+            self.assertNotIn("change_that_passes", document["tasks"]["results"][0])
+            for gate, word in (("kl<=1", "with --tasks alone it takes task"), ("default", "--text FILE")):
+                self.assertIn(word, run(*flags, "--gate", gate).stderr)
+            tasks.write('\n{"type": "choice", "prompt": "a", "choices": ["b", "c"], "answer": 2}\n')
+            tasks.flush()
+            result = run(*flags)
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn(":6: \"answer\" is 2", result.stderr)
 
     def test_the_page_is_whole_and_needs_nothing(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -347,7 +384,7 @@ class Gate(unittest.TestCase):
             self.assertEqual(html.count("rgba("), 2 * 30 * 6)  # layers x heads of K and V
 
     def test_a_gate_that_cannot_be_read(self):
-        for gate in ("kl", "task<=1%", "kl>=1"):
+        for gate in ("kl", "task<=1%", "tasks<=1%", "kl>=1"):
             result = self.evaluate("--gate", gate)
             self.assertEqual((result.returncode, result.stdout), (2, ""))
             self.assertIn("gate", result.stderr)

@@ -346,10 +346,15 @@ TEST_F(EvaluationTest, AnswersPartWhereTheCacheIsCoarse) {
   const FreeRunningResult &control = (*results)[0], &coarse = (*results)[2];
   EXPECT_EQ(control.num_identical, 3);
   EXPECT_EQ(control.mean_edit_distance, 0.0);
+  EXPECT_NEAR(control.bleu, 100, 1e-9);
+  EXPECT_EQ(control.rouge_l, 1.0);
   EXPECT_EQ(coarse.first_difference.size(), 3u);
   EXPECT_LT(coarse.mean_first_difference, (*results)[1].mean_first_difference);
   EXPECT_LT(coarse.num_identical, 3);
   EXPECT_GT(coarse.mean_edit_distance, 0.0);
+  EXPECT_LT(coarse.bleu, 100 - 1e-3);
+  EXPECT_LT(coarse.rouge_l, 1.0);
+  EXPECT_GT(coarse.rouge_l, 0.0);
 
   EXPECT_FALSE(RunFree(*model_, {}, options));
   EXPECT_FALSE(RunFree(*model_, {{}}, options));

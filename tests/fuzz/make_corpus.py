@@ -5,7 +5,7 @@
 
 gguf_fuzz: complete models of a few kilobytes, every architecture and both kinds of vocabulary, and corrupt ones made as
 tests/hostile does. block_decode_fuzz: one input per format. flags_fuzz: what users write. scale_file_fuzz: a file of every layout.
-kv_plan_fuzz has a plan of the planner's tests (a link), hf_config_fuzz its own files.
+task_file_fuzz: both kinds of task. kv_plan_fuzz has a plan of the planner's tests (a link), hf_config_fuzz its own files.
 """
 import json
 import pathlib
@@ -185,10 +185,18 @@ def scale_seeds():
     return {name: json.dumps(document).encode() for name, document in documents.items()}
 
 
+def task_seeds():
+    choice = {"type": "choice", "prompt": "Q: 1 + 1\nA:", "choices": [" 2", " 3"], "answer": 0}
+    exact = {"type": "exact", "text": "1 + 1 =", "answer": "2"}
+    chat = {"type": "exact", "messages": [{"role": "user", "content": "Say a."}], "answer": "a"}
+    lines = {"choice": [choice], "exact": [exact], "chat": [chat], "all": [choice, exact, chat]}
+    return {name: "\n".join(map(json.dumps, items)).encode() for name, items in lines.items()}
+
+
 def main():
     total = 0
     for target, seeds in (("gguf_fuzz", gguf_seeds()), ("block_decode_fuzz", block_seeds()), ("flags_fuzz", flag_seeds()),
-                          ("scale_file_fuzz", scale_seeds())):
+                          ("scale_file_fuzz", scale_seeds()), ("task_file_fuzz", task_seeds())):
         folder = CORPUS / target
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in seeds.items():
