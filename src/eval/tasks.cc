@@ -45,10 +45,10 @@ Result<TaskTokens> EncodeItem(const Tokenizer& tokenizer, const TaskItem& item) 
 }
 
 double LogProbability(std::span<const float> logits, int32_t token) {
-  const double top = *std::ranges::max_element(logits);
+  const auto top = static_cast<double>(*std::ranges::max_element(logits));
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - top);
-  return logits[static_cast<size_t>(token)] - top - std::log(sum);
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - top);
+  return static_cast<double>(logits[static_cast<size_t>(token)]) - top - std::log(sum);
 }
 
 // Sum over the tokens. first: logits behind the prompt, which the lane's sequence holds.
