@@ -65,7 +65,8 @@ int64_t MagnitudeHistogram::total() const {
   return std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
 }
 
-KvStatistics::KvStatistics(const std::vector<KvCacheSpec>& layers) {
+KvStatistics::KvStatistics(const std::vector<KvCacheSpec>& layers, RotaryPairs pairs)
+    : pairs_(pairs) {
   for (const KvCacheSpec& spec : layers) {
     Layer& layer = layers_.emplace_back();
     layer.head_dim = spec.head_dim;

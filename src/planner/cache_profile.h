@@ -31,11 +31,11 @@ struct ProfileOptions {
 
 // Bytes of a cache by what they hold. Per rank where there are several.
 struct CacheBytes {
-  uint64_t payload = 0;  // codes of K and V
-  uint64_t scales = 0;   // scales and zero points
-  uint64_t padding = 0;  // alignment, block and page ends, layers added to fill groups
+  uint64_t payload = 0;    // codes of K and V
+  uint64_t scales = 0;     // scales and zero points
+  uint64_t padding = 0;    // alignment, block and page ends, layers added to fill groups
   uint64_t sequences = 0;  // exact newest and first tokens (tails and sinks), recent copies
-  uint64_t state = 0;    // recurrent layers
+  uint64_t state = 0;      // recurrent layers
   uint64_t total() const;
 };
 
