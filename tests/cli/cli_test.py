@@ -345,7 +345,7 @@ class Gate(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as tasks:
             tasks.write("\n".join(json.dumps(line) for line in lines) + "\n")
             tasks.flush()
-            flags = ["eval", "-m", MODEL, "--weights", "file", "--tasks", tasks.name, "--kv-cache-dtype", "f32,int8"]
+            flags = ["eval", "-m", MODEL, "--weights", "file", "-t", "1", "--tasks", tasks.name, "--kv-cache-dtype", "f32,int8"]
             result = run(*flags, "--gate", "task<=1%", "--json")
             self.assertEqual(result.returncode, 0, result.stderr)
             document = json.loads(result.stdout)
