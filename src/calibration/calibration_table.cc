@@ -47,12 +47,8 @@ std::vector<double> MakeBalance(const KvStatistics& statistics, int layer) {
     const size_t from = balance.size();
     double log_sum = 0;
     for (size_t c = 0; c < keys.channel_block_squares.size(); ++c) {
-      const auto partner =
-          static_cast<size_t>(statistics.rotary_pairs().PartnerOf(static_cast<int>(c)));
-      const double q = (queries.channel_sum_squares[c] + queries.channel_sum_squares[partner]) /
-                       static_cast<double>(queries.num_queries);
-      const double k = (keys.channel_block_squares[c] + keys.channel_block_squares[partner]) /
-                       static_cast<double>(keys.num_tokens);
+      const double q = queries.channel_sum_squares[c] / static_cast<double>(queries.num_queries);
+      const double k = keys.channel_block_squares[c] / static_cast<double>(keys.num_tokens);
       const double ratio = std::pow(q / k, 0.25);
       balance.push_back(std::isfinite(ratio) && ratio > 0 ? ratio : 1.0);
       log_sum += std::log(balance.back());

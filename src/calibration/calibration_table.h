@@ -32,9 +32,8 @@ struct CalibratedSide {
 struct CalibratedLayer {
   CalibratedSide k, v;
   // [num_kv_heads][head_dim], > 0: sqrt(rms of the queries / rms of the keys less their block's
-  // mean) of each rotary pair of channels, over its geometric mean in the head. Keys times this and
-  // queries divided by it have the same spread in every channel, where the error of a dot product
-  // is least.
+  // mean) of each channel, over its geometric mean in the head. Keys times this and queries divided
+  // by it have the same spread in every channel, where the error of a dot product is least.
   std::vector<double> k_balance;
   bool operator==(const CalibratedLayer&) const = default;
 };

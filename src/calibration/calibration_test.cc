@@ -113,29 +113,6 @@ TEST(CalibrationTable, BalanceEvensKeysAndQueries) {
   EXPECT_THAT(imported.CheckSpec(spec).error().message, HasSubstr("knows no queries"));
 }
 
-// Channels that a rotation turns into each other count together.
-TEST(CalibrationTable, BalanceIsOneForARotaryPair) {
-  EXPECT_EQ((RotaryPairs{16, 1}.PartnerOf(6)), 7);
-  EXPECT_EQ((RotaryPairs{16, 1}.PartnerOf(7)), 6);
-  EXPECT_EQ((RotaryPairs{16, 8}.PartnerOf(3)), 11);
-  EXPECT_EQ((RotaryPairs{16, 8}.PartnerOf(11)), 3);
-  EXPECT_EQ((RotaryPairs{8, 4}.PartnerOf(9)), 9);  // is not rotated
-  KvStatistics statistics(TwoLayers(), {.num_channels = kHeadDim, .distance = kHeadDim / 2});
-  std::vector<float> keys(64 * kHeadDim), queries(64 * kHeadDim);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    keys[i] = i / kHeadDim % 2 == 0 ? 1.0f : -1.0f;
-    queries[i] = i % kHeadDim == 2 ? 7 * keys[i] : keys[i];
-  }
-  for (int head = 0; head < 2; ++head) {
-    statistics.Observe(0, head, KvSide::kKey, keys.data(), kHeadDim, 64);
-    statistics.ObserveQueries(0, head, queries.data(), kHeadDim, 64);
-  }
-  const std::vector<double> balance =
-      MakeCalibrationTable(statistics, *ParseClipRule("max")).layers[0].k_balance;
-  EXPECT_DOUBLE_EQ(balance[2], balance[2 + kHeadDim / 2]);
-  EXPECT_NEAR(balance[2] / balance[0], std::pow((49 + 1) / 2.0, 0.25), 1e-9);
-}
-
 TEST(ClipRule, Parse) {
   EXPECT_EQ(ParseClipRule("max")->ToString(), "max");
   EXPECT_EQ(ParseClipRule("mse")->ToString(), "mse");

@@ -65,8 +65,7 @@ int64_t MagnitudeHistogram::total() const {
   return std::accumulate(counts_.begin(), counts_.end(), int64_t{0});
 }
 
-KvStatistics::KvStatistics(const std::vector<KvCacheSpec>& layers, RotaryPairs pairs)
-    : pairs_(pairs) {
+KvStatistics::KvStatistics(const std::vector<KvCacheSpec>& layers) {
   for (const KvCacheSpec& spec : layers) {
     Layer& layer = layers_.emplace_back();
     layer.head_dim = spec.head_dim;

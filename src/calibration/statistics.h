@@ -58,19 +58,9 @@ struct QueryStatistics {
   std::vector<double> channel_sum_squares;
 };
 
-// Channels of a head that its positional rotation turns together: c and the one `distance` from it,
-// among the first num_channels. With position one becomes the other.
-struct RotaryPairs {
-  int num_channels = 0, distance = 1;
-  int PartnerOf(int c) const {
-    if (c >= num_channels) return c;
-    return c / distance % 2 == 0 ? c + distance : c - distance;
-  }
-};
-
 class KvStatistics : public KvObserver {
  public:
-  explicit KvStatistics(const std::vector<KvCacheSpec>& layers, RotaryPairs pairs = {});
+  explicit KvStatistics(const std::vector<KvCacheSpec>& layers);
   // Thread-safe.
   void Observe(int layer, int head, KvSide side, const float* rows, size_t stride,
                int num_rows) override;
@@ -79,7 +69,6 @@ class KvStatistics : public KvObserver {
   int num_layers() const { return static_cast<int>(layers_.size()); }
   int num_kv_heads(int layer) const;
   int head_dim(int layer) const { return layers_[static_cast<size_t>(layer)].head_dim; }
-  const RotaryPairs& rotary_pairs() const { return pairs_; }
   // Not while Observe may run.
   const HeadStatistics& Head(int layer, int head, KvSide side) const;
   const QueryStatistics& Queries(int layer, int head) const;
@@ -96,7 +85,6 @@ class KvStatistics : public KvObserver {
     std::vector<std::unique_ptr<Cell>> k, v;  // [num_kv_heads]
   };
   std::vector<Layer> layers_;
-  RotaryPairs pairs_;
 };
 
 }  // namespace turboquant

@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "engine/model_runner.h"
-#include "model/arch/registry.h"
 #include "planner/cache_plan.h"
 #include "planner/host.h"
 
@@ -27,11 +26,6 @@ Result<std::unique_ptr<ModelRunner>> MakeRunner(std::shared_ptr<const Model> mod
                                                 .isa = options.isa});
 }
 
-RotaryPairs RotaryPairsOf(const ModelConfig& config) {
-  const bool neighbours = FindArchitecture(config.architecture)->rope_style == RopeStyle::kNorm;
-  return {.num_channels = config.rope_dim, .distance = neighbours ? 1 : config.rope_dim / 2};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<KvStatistics>> ObserveModel(std::shared_ptr<const Model> model,
@@ -44,10 +38,9 @@ Result<std::unique_ptr<KvStatistics>> ObserveModel(std::shared_ptr<const Model> 
     total += static_cast<int64_t>(text.size());
   }
   if (total == 0) return Fail(ErrorCode::kInvalidArgument, "calibration: the texts hold no token");
-  const RotaryPairs pairs = RotaryPairsOf(model->config());
   TQ_ASSIGN_OR_RETURN(const auto runner,
                       MakeRunner(std::move(model), static_cast<int>(longest), options));
-  auto statistics = std::make_unique<KvStatistics>(runner->cache().config().layers, pairs);
+  auto statistics = std::make_unique<KvStatistics>(runner->cache().config().layers);
   runner->attention().set_observer(statistics.get());
   for (const std::vector<int32_t>& text : texts) {
     const SequenceId sequence = runner->cache().AddSequence().value();

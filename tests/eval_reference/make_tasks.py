@@ -4,9 +4,9 @@
     make_tasks.py            write the file
     make_tasks.py --check    compare with what is committed, exit 1 on a difference
 
-Everything here was written for this file. Every prompt is longer than a block of 64 tokens, because the newest partial block of
-a cache is exact: questions follow solved examples, and a fifth of them a register of 1,000 to 2,000 tokens in which the answer
-stands once. A set of 60 shows that a cache is broken, not that it is good: one item is 1.7 points.
+Everything here was written for this file. Questions follow solved examples, because the newest partial block of a cache is exact (`eval`
+counts prompts shorter than a block), and a fifth of them a register of some 800 words in which the answer stands once. A set of 60 can
+show that a cache is broken, not that it is good: one item is 1.7 points.
 """
 import argparse
 import json
