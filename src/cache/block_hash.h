@@ -2,7 +2,7 @@
 // (xxHash) over little-endian bytes: the same on every machine, so that a name may be written to a
 // file. Not a defence against chosen collisions.
 //
-//   root  = H("turboquant-cache-1", every layer's spec, sink tokens, calibration id)
+//   root  = H("turboquant-cache-2", every layer's spec, sink tokens, calibration id)
 //   block = H(name of the block before it, or root; its tokens as u32)
 #ifndef TURBOQUANT_CACHE_BLOCK_HASH_H_
 #define TURBOQUANT_CACHE_BLOCK_HASH_H_
