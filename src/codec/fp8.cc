@@ -70,11 +70,6 @@ float Fp8E5m2ToFloat(uint8_t code) {
   return Decode(kE5m2, code);
 }
 
-float MaxFp8(KvCacheDtype dtype) {
-  CHECK(dtype == KvCacheDtype::kFp8E4m3 || dtype == KvCacheDtype::kFp8E5m2);
-  return dtype == KvCacheDtype::kFp8E4m3 ? kMaxFp8E4m3 : kMaxFp8E5m2;
-}
-
 uint8_t QuantizeFp8(KvCacheDtype dtype, float x, float inv_scale) {
   const float p = Scaled(x, inv_scale);
   return dtype == KvCacheDtype::kFp8E4m3 ? FloatToFp8E4m3(p) : FloatToFp8E5m2(p);
@@ -86,7 +81,7 @@ float DequantizeFp8(KvCacheDtype dtype, uint8_t code, float scale) {
 
 uint16_t QuantizeFp8Row(KvCacheDtype dtype, std::span<const float> x, std::span<uint8_t> codes) {
   CHECK_EQ(x.size(), codes.size());
-  const uint16_t scale = SymmetricScale(FiniteAmax(x), MaxFp8(dtype));
+  const uint16_t scale = SymmetricScale(FiniteAmax(x), LargestCode(dtype));
   const float inv_scale = InverseScale(HalfToFloat(scale));
   for (size_t i = 0; i < x.size(); ++i) codes[i] = QuantizeFp8(dtype, x[i], inv_scale);
   return scale;

@@ -31,7 +31,6 @@ float Fp8E4m3ToFloat(uint8_t code);
 float Fp8E5m2ToFloat(uint8_t code);
 
 // The same by dtype (kFp8E4m3 or kFp8E5m2), under a scale.
-float MaxFp8(KvCacheDtype dtype);
 uint8_t QuantizeFp8(KvCacheDtype dtype, float x, float inv_scale);
 float DequantizeFp8(KvCacheDtype dtype, uint8_t code, float scale);
 
@@ -42,6 +41,8 @@ void DequantizeFp8Row(KvCacheDtype dtype, std::span<const uint8_t> codes, uint16
 
 static_assert(CodeBits(KvCacheDtype::kFp8E4m3) == 8 && CodeBits(KvCacheDtype::kFp8E5m2) == 8);
 static_assert(kMaxFp8E4m3 == 1.75f * 256 && kMaxFp8E5m2 == 1.75f * 32768);
+static_assert(LargestCode(KvCacheDtype::kFp8E4m3) == kMaxFp8E4m3 &&
+              LargestCode(KvCacheDtype::kFp8E5m2) == kMaxFp8E5m2);
 
 }  // namespace turboquant
 

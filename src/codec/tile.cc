@@ -37,12 +37,10 @@ CodeScale StaticScale(const KvSideSpec& spec, const HeadScales& scales, int chan
 AsymScale FitGroup(KvCacheDtype dtype, std::span<const float> group) {
   switch (dtype) {
     case KvCacheDtype::kInt8:
-      return {.scale = SymmetricScale(FiniteAmax(group), kInt8MaxCode), .zero_point = 0};
     case KvCacheDtype::kInt4Sym:
-      return {.scale = SymmetricScale(FiniteAmax(group), kInt4MaxCode), .zero_point = 0};
     case KvCacheDtype::kFp8E4m3:
     case KvCacheDtype::kFp8E5m2:
-      return {.scale = SymmetricScale(FiniteAmax(group), MaxFp8(dtype)), .zero_point = 0};
+      return {.scale = SymmetricScale(FiniteAmax(group), LargestCode(dtype)), .zero_point = 0};
     case KvCacheDtype::kInt4Asym:
       return FitInt4Asym(group);
     case KvCacheDtype::kF32:

@@ -321,7 +321,8 @@ std::vector<float> RoundTripToken(const KvSideSpec& spec, const std::vector<floa
 float MaxCode(KvCacheDtype dtype) {
   return dtype == KvCacheDtype::kInt8      ? 127.0f
          : dtype == KvCacheDtype::kInt4Sym ? 7.0f
-                                           : MaxFp8(dtype);
+         : dtype == KvCacheDtype::kFp8E4m3 ? kMaxFp8E4m3
+                                           : kMaxFp8E5m2;
 }
 
 TEST(TileTest, NanIsZeroAndInfinitySaturates) {
