@@ -64,6 +64,11 @@ TokenDivergence CompareLogits(std::span<const float> reference, std::span<const 
           .nll = q.log_sum - static_cast<double>(candidate[at] - q.max)};
 }
 
+double LogProbability(std::span<const float> logits, int32_t token) {
+  const LogSumExp p = Reduce(logits);
+  return static_cast<double>(logits[static_cast<size_t>(token)] - p.max) - p.log_sum;
+}
+
 DivergenceSummary Summarize(std::span<const TokenDivergence> tokens) {
   DivergenceSummary summary;
   if (tokens.empty()) return summary;

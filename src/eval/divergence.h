@@ -18,6 +18,9 @@ struct TokenDivergence {
 TokenDivergence CompareLogits(std::span<const float> reference, std::span<const float> candidate,
                               int32_t next);
 
+// log p(token) of logits [vocab_size], nats.
+double LogProbability(std::span<const float> logits, int32_t token);
+
 struct DivergenceSummary {
   int64_t num_tokens = 0;
   double kl_mean = 0, kl_median = 0, kl_p99 = 0, kl_p999 = 0, kl_max = 0;

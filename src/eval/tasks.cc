@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "eval/divergence.h"
 #include "eval/lane.h"
 #include "model/tokenizer.h"
 
@@ -42,13 +43,6 @@ Result<TaskTokens> EncodeItem(const Tokenizer& tokenizer, const TaskItem& item) 
                 tokens.prompt.empty() ? "" : " or a choice");
   }
   return tokens;
-}
-
-double LogProbability(std::span<const float> logits, int32_t token) {
-  const auto top = static_cast<double>(*std::ranges::max_element(logits));
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - top);
-  return static_cast<double>(logits[static_cast<size_t>(token)]) - top - std::log(sum);
 }
 
 // Sum over the tokens. first: logits behind the prompt, which the lane's sequence holds.
