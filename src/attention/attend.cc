@@ -148,8 +148,8 @@ const float* UnitWorker::RotatedQueries(const float* rows, int num_rows, int hea
   float* rotated = scratch_->rotated + unit_row * head_dim_;
   if (const std::vector<float>& balance = view_.static_scales->k_balance; !balance.empty()) {
     const float* factors = balance.data() + static_cast<size_t>(head) * head_dim_;
-    for (size_t i = 0; i < static_cast<size_t>(num_rows) * head_dim_; ++i) {
-      rotated[i] = rows[i] / factors[i % head_dim_];
+    for (size_t at = 0; at < static_cast<size_t>(num_rows) * head_dim_; at += head_dim_) {
+      for (size_t c = 0; c < head_dim_; ++c) rotated[at + c] = rows[at + c] / factors[c];
     }
     rows = rotated;
   }

@@ -61,6 +61,17 @@ void AddHead(const SaturationCounts::Layer& layer, KvSide side, const KvSideSpec
   }
 }
 
+// Of one counter over all layers and heads; of_layer gives a layer's [num_kv_heads].
+template <typename OfLayer>
+int64_t Total(const SaturationCounts& counts, const OfLayer& of_layer) {
+  int64_t total = 0;
+  for (const SaturationCounts::Layer& layer : counts.layers) {
+    const std::span<const int64_t> heads = of_layer(layer);
+    total = std::accumulate(heads.begin(), heads.end(), total);
+  }
+  return total;
+}
+
 }  // namespace
 
 SaturationCounts ZeroCounts(std::span<const KvCacheSpec> layers) {
@@ -79,30 +90,19 @@ SaturationCounts ZeroCounts(std::span<const KvCacheSpec> layers) {
 }
 
 double EndCodeShare(const SaturationCounts& counts, KvSide side) {
-  int64_t ends = 0, codes = 0;
-  for (const SaturationCounts::Layer& layer : counts.layers) {
-    const std::vector<int64_t>& of_side = layer.Of(side).end_codes;
-    ends = std::accumulate(of_side.begin(), of_side.end(), ends);
-    codes = std::accumulate(layer.num_codes.begin(), layer.num_codes.end(), codes);
-  }
+  const int64_t codes = Total(counts, [](const auto& layer) { return std::span(layer.num_codes); });
+  const int64_t ends =
+      Total(counts, [side](const auto& layer) { return std::span(layer.Of(side).end_codes); });
   return codes == 0 ? 0.0 : static_cast<double>(ends) / static_cast<double>(codes);
 }
 
 int64_t NumCorrectedBlocks(const SaturationCounts& counts, KvSide side) {
-  int64_t blocks = 0;
-  for (const SaturationCounts::Layer& layer : counts.layers) {
-    const std::vector<int64_t>& of_side = layer.Of(side).corrected_blocks;
-    blocks = std::accumulate(of_side.begin(), of_side.end(), blocks);
-  }
-  return blocks;
+  return Total(counts,
+               [side](const auto& layer) { return std::span(layer.Of(side).corrected_blocks); });
 }
 
 int64_t NumBlocks(const SaturationCounts& counts) {
-  int64_t blocks = 0;
-  for (const SaturationCounts::Layer& layer : counts.layers) {
-    blocks = std::accumulate(layer.num_blocks.begin(), layer.num_blocks.end(), blocks);
-  }
-  return blocks;
+  return Total(counts, [](const auto& layer) { return std::span(layer.num_blocks); });
 }
 
 std::vector<std::string> SaturationWarnings(const SaturationCounts& counts,
