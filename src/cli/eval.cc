@@ -64,8 +64,8 @@ nlohmann::ordered_json ToJson(const EvaluationResult& result) {
   document["bits_per_value"] = result.bits_per_value;
   document["effective_bits"] = result.effective_bits;
   document["saturation"] = {
-      {"k_end_code_share", result.k_end_code_share},
-      {"v_end_code_share", result.v_end_code_share},
+      {"k_end_code_share", EndCodeShare(result.saturation, KvSide::kKey)},
+      {"v_end_code_share", EndCodeShare(result.saturation, KvSide::kValue)},
       {"k_corrected_blocks", NumCorrectedBlocks(result.saturation, KvSide::kKey)},
       {"v_corrected_blocks", NumCorrectedBlocks(result.saturation, KvSide::kValue)},
       {"blocks", NumBlocks(result.saturation)},

@@ -126,8 +126,6 @@ EvaluationResult Finish(ScoredLane& lane, const EvaluationOptions& options) {
   result.saturation = lane.runner->attention().saturation();
   result.saturation_warnings = SaturationWarnings(result.saturation, lane.plan.config.layers);
   result.worst = FindWorst(lane.tokens, options);
-  result.k_end_code_share = EndCodeShare(result.saturation, KvSide::kKey);
-  result.v_end_code_share = EndCodeShare(result.saturation, KvSide::kValue);
   return result;
 }
 

@@ -61,9 +61,8 @@ struct EvaluationResult {
   double effective_bits = 0;    // bytes held with tail and sinks, mean over the scored positions
   SaturationCounts saturation;  // by layer and head
   std::vector<std::string> saturation_warnings;
-  std::vector<WorstToken> worst;                      // ten at most, the largest KL first
-  double k_end_code_share = 0, v_end_code_share = 0;  // codes at the ends of the range
-  std::string calibration;                            // "" or what static scales came from
+  std::vector<WorstToken> worst;  // ten at most, the largest KL first
+  std::string calibration;        // "" or what static scales came from
 };
 
 // Cuts `text` into windows of options.context tokens, evenly spaced, each beginning with BOS where

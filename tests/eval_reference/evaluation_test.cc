@@ -85,7 +85,7 @@ TEST_F(EvaluationTest, TheReferenceDoesNotDifferFromItself) {
   EXPECT_EQ(summary.perplexity, summary.perplexity_reference);
   EXPECT_GT(summary.perplexity, 1.0);
   EXPECT_EQ(results[0].bits_per_value, 32.0);
-  EXPECT_EQ(results[0].k_end_code_share, 0.0);
+  EXPECT_EQ(EndCodeShare(results[0].saturation, KvSide::kKey), 0.0);
 }
 
 TEST_F(EvaluationTest, FewerBitsCostMore) {
@@ -152,8 +152,8 @@ TEST_F(EvaluationTest, StaticScalesComeFromTheCalibrationText) {
   }
   // Under a scale per token and head the largest of 64 values is an end code; under one for all
   // tokens few are.
-  EXPECT_GE(results[0].k_end_code_share, 1.0 / 64);
-  EXPECT_LT(results[1].k_end_code_share, 0.002);
+  EXPECT_GE(EndCodeShare(results[0].saturation, KvSide::kKey), 1.0 / 64);
+  EXPECT_LT(EndCodeShare(results[1].saturation, KvSide::kKey), 0.002);
   EXPECT_LT(results[0].divergence.kl_mean, results[1].divergence.kl_mean);
 }
 
