@@ -59,6 +59,11 @@ std::unique_ptr<Contender> MakeOurs(const Shape& shape, const std::string& forma
 // ggml_flash_attn_ext on K and V laid out as llama.cpp's cache is. format: f16, q8_0 or q4_0.
 std::unique_ptr<Contender> MakeGgml(const Shape& shape, const std::string& format, int num_threads);
 
+// The same of another ggml that lives in a library of its own (ggml_attention.cc). Exits where
+// `path` is none.
+using MakeContenderFn = Contender* (*)(const Shape& shape, const char* format, int num_threads);
+MakeContenderFn LoadIk(const std::string& path);
+
 }  // namespace turboquant::bench
 
 #endif  // TURBOQUANT_BENCH_ATTENTION_CONTENDER_H_

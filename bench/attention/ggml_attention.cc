@@ -1,4 +1,12 @@
+// Compiled twice: against the installed ggml, and against the ggml of ik_llama.cpp as a library of
+// its own (bench/peers/peers.py --build-ik), which has no thread pools.
+#if __has_include(<ggml-cpu.h>)
 #include <ggml-cpu.h>
+#define TQ_GGML_HAS_THREAD_POOLS 1
+#else
+#include <ggml.h>
+#define TQ_GGML_HAS_THREAD_POOLS 0
+#endif
 
 #include <cmath>
 #include <cstring>
@@ -22,7 +30,7 @@ class GgmlAttention final : public Contender {
  public:
   GgmlAttention(const Shape& shape, const std::string& format, int num_threads)
       : shape_(shape), type_(TypeOf(format)), num_threads_(num_threads) {
-    engine = "ggml";
+    engine = TQ_GGML_HAS_THREAD_POOLS ? "ggml" : "ik";
     k = v = format;
     isa = "native";
     integer = type_ != GGML_TYPE_F16;
@@ -31,13 +39,13 @@ class GgmlAttention final : public Contender {
     side_bytes_ = row_bytes_ * static_cast<size_t>(shape.num_kv_heads * shape.context * copies_);
     num_layers = shape.NumLayers(2 * side_bytes_);
     cache_bytes = 2 * side_bytes_ * static_cast<size_t>(num_layers);
-    ggml_threadpool_params params = ggml_threadpool_params_default(num_threads);
-    params.poll = 1;  // its threads must not spin while others are measured
-    pool_ = ggml_threadpool_new(&params);
     BuildGraph();
+    Plan();
   }
   ~GgmlAttention() override {
+#if TQ_GGML_HAS_THREAD_POOLS
     ggml_threadpool_free(pool_);
+#endif
     ggml_free(context_);
   }
 
@@ -52,7 +60,7 @@ class GgmlAttention final : public Contender {
     const auto layers = static_cast<size_t>(num_layers);
     const auto rows = static_cast<size_t>(shape_.queries * shape_.sequences);
     const size_t q_bytes = rows * static_cast<size_t>(shape_.NumHeads() * shape_.head_dim) * 4;
-    const size_t mask_bytes = static_cast<size_t>(shape_.context * shape_.queries) * 2;
+    const size_t mask_bytes = static_cast<size_t>(shape_.context * MaskRows()) * 2;
     constexpr size_t kBytesPerTensor = 1024;
     const ggml_init_params params = {.mem_size = cache_bytes + q_bytes * (layers + 1) + mask_bytes +
                                                  (8 * layers + 16) * kBytesPerTensor +
@@ -76,16 +84,32 @@ class GgmlAttention final : public Contender {
       ggml_build_forward_expand(graph_,
                                 ggml_flash_attn_ext(context_, q, keys, values, mask, scale, 0, 0));
     }
+  }
+
+  void Plan() {
+#if TQ_GGML_HAS_THREAD_POOLS
+    ggml_threadpool_params params = ggml_threadpool_params_default(num_threads_);
+    params.poll = 1;  // its threads must not spin while others are measured
+    pool_ = ggml_threadpool_new(&params);
     plan_ = ggml_graph_plan(graph_, num_threads_, pool_);
+#else
+    plan_ = ggml_graph_plan(graph_, num_threads_);
+#endif
     work_.resize(plan_.work_size);
     plan_.work_data = work_.data();
   }
 
+  // A multiple of what the older ggml wants.
+  int MaskRows() const {
+    constexpr int kPadding = 64;
+    return (shape_.queries + kPadding - 1) / kPadding * kPadding;
+  }
+
   // 0 where a query may look, -inf behind it.
   ggml_tensor* MakeMask() {
-    ggml_tensor* mask = ggml_new_tensor_2d(context_, GGML_TYPE_F16, shape_.context, shape_.queries);
+    ggml_tensor* mask = ggml_new_tensor_2d(context_, GGML_TYPE_F16, shape_.context, MaskRows());
     auto* out = static_cast<ggml_fp16_t*>(mask->data);
-    for (int query = 0; query < shape_.queries; ++query) {
+    for (int query = 0; query < MaskRows(); ++query) {
       const int seen =
           shape_.queries >= kPromptQueries ? shape_.Depth() + query + 1 : shape_.context;
       for (int token = 0; token < shape_.context; ++token) {
@@ -130,7 +154,9 @@ class GgmlAttention final : public Contender {
   int copies_;
   size_t row_bytes_, side_bytes_;
   std::vector<uint8_t> source_, work_;
-  ggml_threadpool* pool_;
+#if TQ_GGML_HAS_THREAD_POOLS
+  ggml_threadpool* pool_ = nullptr;
+#endif
   ggml_context* context_ = nullptr;
   ggml_cgraph* graph_ = nullptr;
   ggml_cplan plan_{};
@@ -138,9 +164,15 @@ class GgmlAttention final : public Contender {
 
 }  // namespace
 
+#if TQ_GGML_HAS_THREAD_POOLS
 std::unique_ptr<Contender> MakeGgml(const Shape& shape, const std::string& format,
                                     int num_threads) {
   return std::make_unique<GgmlAttention>(shape, format, num_threads);
 }
+#else
+extern "C" Contender* MakeIkContender(const Shape& shape, const char* format, int num_threads) {
+  return new GgmlAttention(shape, format, num_threads);
+}
+#endif
 
 }  // namespace turboquant::bench

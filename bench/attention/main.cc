@@ -5,7 +5,8 @@
 //   attention --formats int8,int4,f16 --ggml f16,q8_0,q4_0 --head-dims 64,128 --groups 1,3,4,8
 //             --contexts 1024,16384 --queries 1,4,64,512 --threads 1,2 --csv table.csv
 //
-// `--formats all` takes every pair of a K and a V format.
+// `--formats all` takes every pair of a K and a V format. `--ik LIBRARY` adds ik_llama.cpp's
+// attention in the formats of --ggml.
 //   ms      attention of one layer: median, shortest and longest of the turns
 //   GB/s    bytes of K and V with scales, those of one layer by the median
 //   read    the same of a streaming read, its turns just before those of the row
@@ -21,6 +22,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -45,6 +47,7 @@ struct Options {
   int turns = 9;
   std::string isa = "auto";
   std::string csv;
+  std::string ik;  // path of its library
 };
 
 constexpr size_t kReadBytes = size_t{160} << 20;  // several times the last-level caches at hand
@@ -166,8 +169,16 @@ void Measure(const Options& options, const KernelTable& kernels, const Shape& sh
   for (const std::string& format : options.ggml) {
     entries.push_back({shape, MakeGgml(shape, format, team.size()), {}, {}});
   }
+  if (!options.ik.empty()) {
+    const MakeContenderFn make = LoadIk(options.ik);
+    for (const std::string& format : options.ggml) {
+      entries.push_back(
+          {shape, std::unique_ptr<Contender>(make(shape, format.c_str(), team.size())), {}, {}});
+    }
+  }
   for (int turn = -1; turn < options.turns; ++turn) {  // the first one warms up
     for (Entry& entry : entries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the others' threads stop
       const double read = reader.Seconds(team);
       const double time = entry.contender->Run(team);
       if (turn < 0) continue;
@@ -221,6 +232,7 @@ void AddOptions(CLI::App* app, Options* options) {
       ->capture_default_str();
   app->add_option("--turns", options->turns)->check(CLI::Range(1, 1000))->capture_default_str();
   app->add_option("--isa", options->isa);
+  app->add_option("--ik", options->ik, "library with ik_llama.cpp's attention");
   app->add_option("--csv", options->csv, "append the rows there");
 }
 

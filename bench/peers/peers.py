@@ -11,7 +11,8 @@ Nothing here is a dependency of the product. Who takes part:
                             is the libllama that tools/setup.sh installed.
     ik_llama.cpp            llama-sweep-bench (depths) and llama-batched-bench (batches), built from
                             the source package ik-llama-cpp-python in <cache>/peers/ik-build with
-                            GGML_NATIVE=ON and all cache types; --build-ik does it.
+                            GGML_NATIVE=ON and all cache types; --build-ik does it, and makes the
+                            library that build/bench/attention --ik takes.
     OpenVINO GenAI          the Python package openvino_genai, where <cache>/peers/venv has it
     mistral.rs              the Python package mistralrs, likewise
 
@@ -68,11 +69,24 @@ def build_ik(folder):
         archive = next(folder.glob("ik_llama_cpp_python-*.tar.gz"))
         shutil.unpack_archive(archive, folder)
         source = next(folder.glob("ik_llama_cpp_python-*/vendor/ik_llama.cpp"))
+    # The package leaves out the script that names the build.
+    script = source / "common" / "cmake" / "build-info-gen-cpp.cmake"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text("set(BUILD_NUMBER 0)\n"
+                      "configure_file(common/build-info.cpp.in common/build-info.cpp @ONLY)\n")
     build = folder / "ik-build"
     subprocess.run(["cmake", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
                     "-DGGML_NATIVE=ON", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=ON",
                     "-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_CURL=OFF"], check=True)
     subprocess.run(["cmake", "--build", build, "-j2", "--target", *IK_TARGETS], check=True)
+    library = build / "libik_attention.so"
+    ggml = build / "ggml" / "src"
+    subprocess.run(["c++", "-std=c++23", "-O3", "-shared", "-fPIC", "-I", ROOT, "-I", ROOT / "src",
+                    "-I", source / "ggml" / "include", "-o", library,
+                    ROOT / "bench" / "attention" / "ggml_attention.cc",
+                    ROOT / "src" / "base" / "check.cc", "-L", ggml, f"-Wl,-rpath,{ggml}", "-lggml",
+                    "-lfmt"], check=True)
+    print(f"attention alone: build/bench/attention --ik {library}")
 
 
 class Table:

@@ -25,6 +25,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "attention/attention_test_util.h"
@@ -50,6 +51,7 @@ struct ReferenceFormat {
   explicit ReferenceFormat(const KvCacheSpec& format_spec)
       : spec(format_spec), layout(format_spec) {}
   const KvSideSpec& Side(KvSide side) const { return side == KvSide::kKey ? spec.k : spec.v; }
+  const ReferenceSide& Of(KvSide side) const { return side == KvSide::kKey ? k : v; }
   KvCacheSpec spec;
   KvBlockLayout layout;
   ReferenceSide k, v;
@@ -81,8 +83,20 @@ class Reference {
   // makes of the exact values.
   bool BlocksAreEncodedExactValues() const;
 
+  // Of a token in a closed block: [num_kv_heads][head_dim].
+  std::span<const float> Exact(KvSide side, int position) const {
+    return TokenRow(coded_.Of(side).exact, position);
+  }
+  std::span<const float> Coded(KvSide side, int position) const {
+    return TokenRow(coded_.Of(side).coded, position);
+  }
+
  private:
   static constexpr double kUlp = 0x1p-24;
+  std::span<const float> TokenRow(const std::vector<float>& side, int position) const {
+    const auto width = static_cast<size_t>(spec_.num_kv_heads * spec_.head_dim);
+    return std::span(side).subspan(static_cast<size_t>(position) * width, width);
+  }
   struct Weights {
     std::vector<double> values;  // of keys FirstSeen(position) .. position
     double logit_error = 0;      // the largest over the keys

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <vector>
 
 #include "attention/exact_tile.h"
 #include "base/check.h"
 #include "codec/block_mean.h"
 #include "codec/correction.h"
+#include "codec/stored_run.h"
 
 namespace turboquant {
 namespace {
@@ -189,12 +191,34 @@ void Count(const SideCounts& counts, bool corrects, size_t head, SaturationCount
   }
 }
 
+// Shows a block that has just been encoded into `block_bytes`.
+void ShowBlock(const KvStoreArgs& args, const ExactTile& tile, const uint8_t* block_bytes) {
+  const TileFormat& format = args.layer->coded;
+  const int block_size = format.spec.block_size, head_dim = format.spec.head_dim;
+  const KvStaticScales& scales = *args.view.static_scales;
+  std::vector<float> exact(KvStoreScratchFloats(format.spec)), stored(exact.size());
+  for (const KvSide side : {KvSide::kKey, KvSide::kValue}) {
+    const bool key = side == KvSide::kKey;
+    (key ? GatherKeys : GatherValues)(tile, block_size, exact.data());
+    ReadRun({.spec = &format.spec,
+             .layout = &format.layout,
+             .side = side,
+             .run = block_bytes + static_cast<size_t>(args.head) * format.layout.bytes_per_head,
+             .static_scales = ScalesOfHead(key ? format.spec.k : format.spec.v,
+                                           key ? scales.k : scales.v, args.head, head_dim),
+             .x = stored.data()});
+    args.block_observer->ObserveBlock(args.layer->index, args.head, side, exact.data(),
+                                      stored.data(), block_size);
+  }
+}
+
 // The codes of a block whose exact tile is full.
 void CloseBlock(const KvStoreArgs& args, int block, const ExactTile& tile) {
   const LayerContext& layer = *args.layer;
   const auto head = static_cast<size_t>(args.head);
-  const BlockCounts counts =
-      EncodeBlock(args, layer.coded, block, tile, args.view.Block(static_cast<size_t>(block)));
+  uint8_t* block_bytes = args.view.Block(static_cast<size_t>(block));
+  const BlockCounts counts = EncodeBlock(args, layer.coded, block, tile, block_bytes);
+  if (args.block_observer != nullptr) ShowBlock(args, tile, block_bytes);
   Count(counts.k, layer.coded.spec.k.HasCorrection(), head, &args.saturation->k);
   Count(counts.v, layer.coded.spec.v.HasCorrection(), head, &args.saturation->v);
   Add(1, &args.saturation->num_blocks[head]);

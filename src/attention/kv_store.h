@@ -31,7 +31,8 @@ struct KvStoreArgs {
   uint8_t* recent;       // copies of the blocks that the step closes, by StorePlan::ClosedIndex
   float* scratch;        // KvStoreScratchFloats
   KvObserver* observer;  // may be null
-  const KvRecipe* recipe;  // may be null
+  KvBlockObserver* block_observer;  // may be null
+  const KvRecipe* recipe;           // may be null
   SaturationCounts::Layer* saturation;
 };
 

@@ -93,6 +93,7 @@ struct PagedAttention::Impl {
          store_bytes = 0, scratch_bytes = 0;
 
   KvObserver* observer = nullptr;
+  KvBlockObserver* block_observer = nullptr;
   const KvRecipe* recipe = nullptr;
   SaturationCounts saturation;
   double attend_seconds = 0;
@@ -264,6 +265,7 @@ void PagedAttention::StoreKv(int layer, const float* k, size_t k_stride, const f
                  .recent = impl_->recent.data(),
                  .scratch = reinterpret_cast<float*>(scratch),
                  .observer = impl_->observer,
+                 .block_observer = impl_->block_observer,
                  .recipe = impl_->recipe,
                  .saturation = &impl_->saturation.layers[index]});
   }
@@ -317,6 +319,10 @@ void PagedAttention::KeepRecent(int layer, [[maybe_unused]] int ith, [[maybe_unu
 }
 
 void PagedAttention::set_observer(KvObserver* observer) { impl_->observer = observer; }
+
+void PagedAttention::set_block_observer(KvBlockObserver* observer) {
+  impl_->block_observer = observer;
+}
 
 void PagedAttention::set_recipe(const KvRecipe* recipe) { impl_->recipe = recipe; }
 

@@ -63,6 +63,16 @@ class KvObserver {
                               int num_rows) = 0;
 };
 
+// Sees the blocks that StoreKv closes, as they were given to the codec (rotated, where the side is)
+// and as attention will read them. Slow: for measurements. Called as KvObserver is.
+class KvBlockObserver {
+ public:
+  virtual ~KvBlockObserver() = default;
+  // Of one KV head: [num_tokens][head_dim] each.
+  virtual void ObserveBlock(int layer, int head, KvSide side, const float* exact,
+                            const float* stored, int num_tokens) = 0;
+};
+
 // Stands in for a codec where an evaluation compares one that is not ours (eval/recipes.h): changes
 // values that a cache of f32 is about to store. Called by the threads of a step, several at once.
 class KvRecipe {
@@ -105,8 +115,9 @@ class PagedAttention {
   // Takes over the copies of recent blocks that the step has closed into their sequences.
   void KeepRecent(int layer, int ith, int nth);
 
-  void set_observer(KvObserver* observer);  // null = none; borrowed
-  void set_recipe(const KvRecipe* recipe);  // null = none; borrowed
+  void set_observer(KvObserver* observer);             // null = none; borrowed
+  void set_block_observer(KvBlockObserver* observer);  // null = none; borrowed
+  void set_recipe(const KvRecipe* recipe);             // null = none; borrowed
   const SaturationCounts& saturation() const;
   // Wall time that thread 0 has spent in Attend and Merge since construction.
   double attend_seconds() const;

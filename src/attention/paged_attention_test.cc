@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -333,6 +334,54 @@ struct MaximaObserver : KvObserver {
     }
   }
 };
+
+// Blocks of one sequence and layer, the tokens of all blocks side by side.
+struct BlockCollector : KvBlockObserver {
+  struct Head {
+    std::vector<float> exact, stored;
+  };
+  std::map<std::pair<KvSide, int>, Head> heads;
+
+  void ObserveBlock(int /*layer*/, int head, KvSide side, const float* exact, const float* stored,
+                    int num_tokens) override {
+    Head& seen = heads[{side, head}];
+    seen.exact.insert(seen.exact.end(), exact, exact + num_tokens * 64);
+    seen.stored.insert(seen.stored.end(), stored, stored + num_tokens * 64);
+  }
+};
+
+TEST(PagedAttentionTest, BlockObserverSeesWhatIsStored) {
+  for (const Geometry& geometry :
+       {Geometry{.format = "int8"}, Geometry{.format = "int4/int3"},
+        Geometry{.format = "int8", .granularity = "per_channel", .transform = "none"},
+        Geometry{.format = "fp8_e4m3", .granularity = "per_head"},
+        Geometry{.format = "int4_asym", .transform = "none"}, Geometry{.format = "f16"}}) {
+    Harness harness({.layers = {geometry}});
+    BlockCollector collector;
+    harness.attention().set_block_observer(&collector);
+    TestSequence sequence = harness.Add(1);
+    harness.Feed(&sequence, 70, 40);  // two blocks of 32 and some
+    const attention_test::Reference reference(harness, sequence, 0);
+    for (const KvSide side : {KvSide::kKey, KvSide::kValue}) {
+      for (int head = 0; head < 2; ++head) {
+        const BlockCollector::Head& seen = collector.heads[{side, head}];
+        ASSERT_EQ(seen.stored.size(), 64u * 64u) << Describe(geometry);
+        for (int token = 0; token < 64; ++token) {
+          const auto at = [&](std::span<const float> row) {
+            const auto part = row.subspan(static_cast<size_t>(head) * 64, 64);
+            return std::vector<float>(part.begin(), part.end());
+          };
+          const auto first = seen.exact.begin() + token * 64,
+                     coded = seen.stored.begin() + token * 64;
+          ASSERT_EQ(std::vector<float>(first, first + 64), at(reference.Exact(side, token)))
+              << Describe(geometry);
+          ASSERT_EQ(std::vector<float>(coded, coded + 64), at(reference.Coded(side, token)))
+              << Describe(geometry);
+        }
+      }
+    }
+  }
+}
 
 TEST(PagedAttentionTest, ObserverSeesWhatTheModelComputed) {
   const Geometry geometry = {.num_kv_heads = 2, .group = 3, .block_size = 16};

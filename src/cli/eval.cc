@@ -307,6 +307,7 @@ Result<Measurement> Prepare(const EvalFlags& flags) {
       .context = flags.context,
       .first_scored = flags.first_scored,
       .clip_rule = {},
+      .collect_errors = !flags.html.empty(),
       .num_threads = engine.num_threads > 0 ? engine.num_threads : UsablePhysicalCores(),
       .isa = engine.isa,
       .stop = engine.stop,

@@ -1,8 +1,11 @@
 #include "engine/model_runner.h"
 
+#include <chrono>
+#include <ctime>
 #include <utility>
 
 #include "base/check.h"
+#include "engine/thread_governor.h"
 #include "model/step_limits.h"
 
 namespace turboquant {
@@ -27,6 +30,17 @@ Status Validate(const ModelConfig& model, const ModelRunnerOptions& options) {
   return {};
 }
 
+double WallSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Of all threads of the process.
+double CpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 }  // namespace
 
 struct ModelRunner::Impl {
@@ -41,16 +55,19 @@ struct ModelRunner::Impl {
                    .max_context = options.max_context,
                    .max_threads = options.num_threads}),
         graph(model, options.num_threads),
+        governor(options.num_threads),
         num_threads(options.num_threads),
         max_batch_tokens(options.max_batch_tokens) {}
 
   void Append(const StepInput& input);
+  void Forward();
 
   std::shared_ptr<const Model> model;
   std::unique_ptr<KvCacheManager> cache;
   KernelTable kernels;
   PagedAttention attention;
   GraphRunner graph;
+  ThreadGovernor governor;
   int num_threads, max_batch_tokens;
   // The step that runs.
   std::vector<SequenceChunk> chunks;
@@ -81,6 +98,15 @@ void ModelRunner::Impl::Append(const StepInput& input) {
   }
 }
 
+void ModelRunner::Impl::Forward() {
+  const double wall = WallSeconds(), cpu = CpuSeconds();
+  graph.set_num_threads(governor.num_threads());
+  graph.Forward(&attention, tokens, positions, logits_rows, logits.data());
+  governor.Report({.num_rows = static_cast<int>(tokens.size()),
+                   .wall_seconds = WallSeconds() - wall,
+                   .cpu_seconds = CpuSeconds() - cpu});
+}
+
 ModelRunner::ModelRunner(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ModelRunner::~ModelRunner() = default;
 
@@ -105,8 +131,7 @@ std::span<const float> ModelRunner::Execute(std::span<const StepInput> inputs) {
       impl.logits_rows.size() * static_cast<size_t>(impl.model->config().vocab_size);
   if (impl.logits.size() < logits_size) impl.logits.resize(logits_size);
   impl.attention.BeginStep(impl.chunks);
-  impl.graph.Forward(&impl.attention, impl.tokens, impl.positions, impl.logits_rows,
-                     impl.logits.data());
+  impl.Forward();
   for (const StepInput& input : inputs) impl.cache->Commit(input.sequence);
   return {impl.logits.data(), logits_size};
 }

@@ -20,6 +20,13 @@ constexpr int kNumBuckets = 4;
 struct ScoredLane : Lane {
   std::vector<TokenDivergence> tokens;  // of the scored positions, window by window
   double bits_sum = 0;
+  std::shared_ptr<KvErrors> errors;  // null: not collected
+
+  void CollectErrors() {
+    errors = std::make_shared<KvErrors>(plan.config.layers);
+    runner->attention().set_observer(errors.get());
+    runner->attention().set_block_observer(errors.get());
+  }
 };
 
 bool Stopped(const EvaluationOptions& options) {
@@ -126,6 +133,7 @@ EvaluationResult Finish(ScoredLane& lane, const EvaluationOptions& options) {
   result.saturation = lane.runner->attention().saturation();
   result.saturation_warnings = SaturationWarnings(result.saturation, lane.plan.config.layers);
   result.worst = FindWorst(lane.tokens, options);
+  result.errors = std::move(lane.errors);
   return result;
 }
 
@@ -196,7 +204,9 @@ Result<std::vector<EvaluationResult>> Evaluate(std::shared_ptr<const Model> mode
   std::vector<ScoredLane> lanes;
   for (const EvaluationCandidate& candidate : options.candidates) {
     TQ_ASSIGN_OR_RETURN(Lane lane, MakeCandidateLane(model, candidate, calibrated));
-    lanes.push_back({std::move(lane), {}, 0});
+    lanes.push_back({std::move(lane), {}, 0, nullptr});
+    // A recipe rounds before the cache sees anything.
+    if (options.collect_errors && !IsRecipe(candidate)) lanes.back().CollectErrors();
   }
   TQ_RETURN_IF_ERROR(RunWindows(windows, options, model->config().vocab_size, &reference, &lanes));
   std::vector<EvaluationResult> results;

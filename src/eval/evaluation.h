@@ -14,6 +14,7 @@
 #include "attention/paged_attention.h"
 #include "base/error.h"
 #include "eval/divergence.h"
+#include "eval/kv_errors.h"
 #include "model/model.h"
 #include "planner/cache_plan.h"
 
@@ -34,7 +35,8 @@ struct EvaluationOptions {
   int sequences = 1;       // alive at a time in each cache
   // Positions before this are computed but not scored: little of their past is quantized.
   int first_scored = 512;
-  ClipRule clip_rule;  // of static scales from the calibration text
+  ClipRule clip_rule;           // of static scales from the calibration text
+  bool collect_errors = false;  // of keys and values: EvaluationResult::errors
   int num_threads = 1;
   std::string isa;
   const std::atomic<bool>* stop = nullptr;
@@ -61,8 +63,9 @@ struct EvaluationResult {
   double effective_bits = 0;    // bytes held with tail and sinks, mean over the scored positions
   SaturationCounts saturation;  // by layer and head
   std::vector<std::string> saturation_warnings;
-  std::vector<WorstToken> worst;  // ten at most, the largest KL first
-  std::string calibration;        // "" or what static scales came from
+  std::vector<WorstToken> worst;           // ten at most, the largest KL first
+  std::shared_ptr<const KvErrors> errors;  // null: not collected
+  std::string calibration;                 // "" or what static scales came from
 };
 
 // Cuts `text` into windows of options.context tokens, evenly spaced, each beginning with BOS where

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/html.h"
+#include "eval/kv_maps.h"
 #include "model/tokenizer.h"
 
 namespace turboquant {
@@ -133,30 +134,6 @@ std::string DepthChart(const std::vector<EvaluationResult>& results) {
   return chart.Svg(ticks, "position");
 }
 
-// Share of end codes: layers across, K heads then V heads down; full colour at 1 %.
-std::string SaturationMap(const SaturationCounts& counts) {
-  constexpr double kFull = 0.01;
-  const size_t heads = counts.layers.front().num_codes.size();
-  std::string html = "<table><tr><th>";
-  for (size_t layer = 0; layer < counts.layers.size(); ++layer)
-    html += fmt::format("<th>{}", layer);
-  html += "</tr>";
-  for (const bool key : {true, false}) {
-    for (size_t head = 0; head < heads; ++head) {
-      html += fmt::format("<tr><td>{} {}", key ? "K" : "V", head);
-      for (const SaturationCounts::Layer& layer : counts.layers) {
-        const auto codes = static_cast<double>(layer.num_codes[head]);
-        const auto ends = static_cast<double>((key ? layer.k : layer.v).end_codes[head]);
-        const double share = codes > 0 ? ends / codes : 0;
-        html += fmt::format("<td style=\"background:rgba(229,87,86,{:.2f})\" title=\"{:.2g}\">",
-                            std::min(1.0, share / kFull), share);
-      }
-      html += "</tr>";
-    }
-  }
-  return html + "</table>";
-}
-
 std::string WorstTable(const EvaluationReport& report, const EvaluationResult& result) {
   constexpr size_t kShown = 24;  // tokens before
   const Tokenizer& tokenizer = report.model.tokenizer();
@@ -190,11 +167,9 @@ std::string EvaluationHtml(const EvaluationReport& report) {
   html += Table(results) + "<h2>Bits and KL</h2>" + Key(results) + BitsChart(results);
   html += "<h2>KL by depth</h2>" + DepthChart(results);
   for (const EvaluationResult& result : results) {
-    html += fmt::format(
-        "<h2>{}</h2><p>Share of codes at the ends of the range, by layer and head; "
-        "full colour at 1 %. Formats with searched scales clip on purpose.</p>",
-        EscapeHtml(result.kv_cache_dtype));
-    html += SaturationMap(result.saturation) + "<p>Worst tokens</p>" + WorstTable(report, result);
+    html += fmt::format("<h2>{}</h2>", EscapeHtml(result.kv_cache_dtype));
+    if (result.errors != nullptr) html += ErrorMap(*result.errors) + ChannelMaps(*result.errors);
+    html += SaturationMap(result.saturation) + "<h3>Worst tokens</h3>" + WorstTable(report, result);
   }
   return HtmlPage(title, html);
 }

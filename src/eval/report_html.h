@@ -1,5 +1,6 @@
-// An evaluation as one page that needs nothing from elsewhere: bits against KL, KL by depth, end
-// codes by layer and head, and the worst tokens in their context.
+// An evaluation as one page that needs nothing from elsewhere: bits against KL, KL by depth,
+// errors, channel magnitudes and end codes by layer and head, and the worst tokens in their
+// context.
 #ifndef TURBOQUANT_EVAL_REPORT_HTML_H_
 #define TURBOQUANT_EVAL_REPORT_HTML_H_
 

@@ -30,7 +30,7 @@ GgmlThreadPoolPtr NewThreadPool(int num_threads) {
 
 struct GraphRunner::Impl {
   std::shared_ptr<const Model> model;
-  int num_threads = 1;
+  int max_threads = 1, num_threads = 1;
   GgmlThreadPoolPtr pool;
   PagedAttention* attention = nullptr;  // of the step that runs
   std::vector<AttentionNode> nodes;     // one per layer, pointed to by the graphs
@@ -50,7 +50,7 @@ void GraphRunner::Impl::Build(int num_rows, int num_outputs, StepGraph* step) {
                   .attention_nodes = nodes,
                   .num_rows = num_rows,
                   .num_outputs = num_outputs,
-                  .num_threads = num_threads,
+                  .num_threads = max_threads,
                   .pool = pool.get()},
                  step);
 }
@@ -73,19 +73,25 @@ StepGraph& GraphRunner::Impl::GraphFor(int num_rows, int num_outputs) {
   return kept.front();
 }
 
-GraphRunner::GraphRunner(std::shared_ptr<const Model> model, int num_threads)
+GraphRunner::GraphRunner(std::shared_ptr<const Model> model, int max_threads)
     : impl_(std::make_unique<Impl>()) {
-  CHECK_GE(num_threads, 1);
-  CHECK_LE(num_threads, GGML_MAX_N_THREADS);
+  CHECK_GE(max_threads, 1);
+  CHECK_LE(max_threads, GGML_MAX_N_THREADS);
   impl_->model = std::move(model);
-  impl_->num_threads = num_threads;
-  impl_->pool = NewThreadPool(num_threads);
+  impl_->max_threads = impl_->num_threads = max_threads;
+  impl_->pool = NewThreadPool(max_threads);
   for (int layer = 0; layer < impl_->model->config().num_layers; ++layer) {
     impl_->nodes.push_back({.attention = &impl_->attention, .layer = layer});
   }
 }
 
 GraphRunner::~GraphRunner() = default;
+
+void GraphRunner::set_num_threads(int num_threads) {
+  CHECK_GE(num_threads, 1);
+  CHECK_LE(num_threads, impl_->max_threads);
+  impl_->num_threads = num_threads;
+}
 
 void GraphRunner::Forward(PagedAttention* attention, std::span<const int32_t> tokens,
                           std::span<const int32_t> positions, std::span<const int32_t> logits_rows,
@@ -111,6 +117,7 @@ void GraphRunner::Forward(PagedAttention* attention, std::span<const int32_t> to
   }
   if (impl_->work.size() < step.plan.work_size) impl_->work.resize(step.plan.work_size);
   step.plan.work_data = impl_->work.data();
+  step.plan.n_threads = impl_->num_threads;  // it was planned for the most
   impl_->attention = attention;
   CHECK_EQ(ggml_graph_compute(step.graph, &step.plan), GGML_STATUS_SUCCESS);
   impl_->attention = nullptr;

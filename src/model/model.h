@@ -70,8 +70,12 @@ class Model {
 // buffers and the thread pool. One step at a time.
 class GraphRunner {
  public:
-  GraphRunner(std::shared_ptr<const Model> model, int num_threads);
+  GraphRunner(std::shared_ptr<const Model> model, int max_threads);
   ~GraphRunner();
+
+  // Threads of the steps that follow, 1 .. max_threads (CHECK); changes no result. max_threads at
+  // first.
+  void set_num_threads(int num_threads);
 
   // tokens, positions: one per row of the step that `attention` was begun with. logits_rows: rows
   // whose logits are wanted. logits: [logits_rows.size()][vocab_size]. Token ids must be <

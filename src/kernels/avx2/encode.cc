@@ -1,8 +1,7 @@
-// Encoding: codes equal codec/tile.h bit for bit. A tile is worked through in strips of as many
-// tokens as a V lane holds (one token for K): each row is quantized to stored bytes, then the bytes
-// are moved into the lines.
+// Encoding: codes equal codec/tile.h bit for bit (kernels/encode_tiles.h).
 #include "kernels/avx2/kernels.h"
 #include "kernels/avx2/vec.h"
+#include "kernels/encode_tiles.h"
 
 namespace turboquant::avx2 {
 namespace {
@@ -143,32 +142,11 @@ struct Fp8Quantizer {
 using E4m3Quantizer = Fp8Quantizer<3, 7, 0x7E>;
 using E5m2Quantizer = Fp8Quantizer<2, 15, 0x7B>;
 
-// ---- one row to stored codes, one byte each ----
+// ---- rows of bytes ----
 
-// What holds for all rows of a tile.
-struct TileScales {
-  bool dynamic = false;
-  bool given = false;  // byte scales: one per token, in args.scales
-  int group_size = 0;
-  alignas(32) float inverse[kMaxHeadDim];  // static granularities and none
-};
-
-TileScales MakeTileScales(const EncodeArgs& args) {
-  const ScaleGranularity granularity = args.spec.granularity;
-  TileScales scales;
-  scales.given = granularity == ScaleGranularity::kPerTokenHeadU8;
-  scales.dynamic = scales.given || granularity == ScaleGranularity::kPerTokenHead ||
-                   granularity == ScaleGranularity::kPerGroup;
-  scales.group_size =
-      granularity == ScaleGranularity::kPerGroup ? args.spec.group_size : args.shape.head_dim;
-  if (scales.dynamic) return scales;
-  const bool none = granularity == ScaleGranularity::kNone;
-  const float* channels = args.static_scales.channels;
-  for (int c = 0; c < args.shape.head_dim; ++c) {
-    scales.inverse[c] =
-        none ? 1.0f : Inverse(channels != nullptr ? channels[c] : args.static_scales.head);
-  }
-  return scales;
+__m256 ScaledValues(const float* x, __m256 inverse) {
+  const __m256 p = _mm256_mul_ps(_mm256_loadu_ps(x), inverse);
+  return _mm256_and_ps(p, _mm256_cmp_ps(p, p, _CMP_ORD_Q));
 }
 
 __m128i PackBytes(__m256i a, __m256i b) {
@@ -176,68 +154,9 @@ __m128i PackBytes(__m256i a, __m256i b) {
   return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }
 
-__m256 ScaledValues(const float* x, __m256 inverse) {
-  const __m256 p = _mm256_mul_ps(_mm256_loadu_ps(x), inverse);
-  return _mm256_and_ps(p, _mm256_cmp_ps(p, p, _CMP_ORD_Q));
-}
-
-// Returns the number of codes at the ends of the range.
-template <typename Quantizer, bool kKey>
-int EncodeRow(const EncodeArgs& args, const TileScales& scales, int token, uint8_t* bytes) {
-  const float* row = args.x + Size(token) * Size(args.shape.head_dim);
-  __m256i ends = _mm256_setzero_si256();
-  __m256 zero = _mm256_setzero_ps();
-  for (int group = 0; group * scales.group_size < args.shape.head_dim; ++group) {
-    const int begin = group * scales.group_size;
-    __m256 inverse = _mm256_setzero_ps();
-    if (scales.given) {
-      inverse = _mm256_set1_ps(Inverse(FromF16(args.scales[token])));
-    } else if (scales.dynamic) {
-      const GroupScale fit = Quantizer::Fit(row + begin, scales.group_size);
-      const size_t index = Size(group) * Size(args.shape.num_tokens) + Size(token);
-      args.scales[index] = fit.scale;
-      if (args.spec.dtype == KvCacheDtype::kInt4Asym) args.zero_points[index] = fit.zero_point;
-      inverse = _mm256_set1_ps(fit.inverse);
-      zero = _mm256_set1_ps(fit.zero);
-    }
-    for (int c = begin; c < begin + scales.group_size; c += 16) {
-      const __m256 inverse_low = scales.dynamic ? inverse : _mm256_load_ps(scales.inverse + c);
-      const __m256 inverse_high = scales.dynamic ? inverse : _mm256_load_ps(scales.inverse + c + 8);
-      const Codes low =
-          Quantizer::template Quantize<kKey>(ScaledValues(row + c, inverse_low), zero);
-      const Codes high =
-          Quantizer::template Quantize<kKey>(ScaledValues(row + c + 8, inverse_high), zero);
-      ends = _mm256_sub_epi32(ends, _mm256_add_epi32(low.at_end, high.at_end));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + c), PackBytes(low.stored, high.stored));
-    }
-  }
-  return HorizontalSum(ends);
-}
-
-// ---- rows to lines ----
-
-using Row = uint8_t[4 * kMaxHeadDim];  // bytes of one token
-
-// Puts dword i of a token's row into line i of its group of 16 tokens.
-void ScatterKey(const EncodeArgs& args, int token, const uint8_t* row, int num_lines) {
-  uint8_t* lane =
-      args.lines + Size(token / kLanes) * Size(num_lines) * kLineBytes + Size(token % kLanes) * 4;
-  for (int i = 0; i < num_lines; ++i) __builtin_memcpy(lane + Size(i) * kLineBytes, row + 4 * i, 4);
-}
-
 // Two 4-bit codes to a byte: the first of `low`, the second, on top, of `high`.
 __m128i JoinNibbles(__m128i low, __m128i high) {
   return _mm_or_si128(low, _mm_slli_epi16(high, 4));
-}
-
-// Codes of 8 channels in 8 bytes to the 4 bytes of a K lane; in place.
-void JoinKeyNibbles(uint8_t* row, int head_dim) {
-  for (int c = 0; c < head_dim; c += 16) {
-    const __m128i codes = LoadBytes16(row + c);  // dwords: low, high, low, high
-    const __m128i low = _mm_shuffle_epi32(codes, 0x08);
-    const __m128i high = _mm_shuffle_epi32(codes, 0x0D);
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(row + c / 2), JoinNibbles(low, high));
-  }
 }
 
 // 16 channels of four tokens, one byte each, to a line.
@@ -253,124 +172,116 @@ void StoreValueLine(const __m128i (&tokens)[4], uint8_t* line) {
   _mm_storeu_si128(out + 3, _mm_unpackhi_epi16(high01, high23));
 }
 
-// rows: byte codes of the 4 (8-bit) or 8 (4-bit) tokens of one lane.
-template <int kBits>
-void StoreValueRows(const Row* rows, int head_dim, uint8_t* line) {
-  for (int c = 0; c < head_dim; c += kLanes, line += kLineBytes) {
-    __m128i tokens[4];
-    for (int i = 0; i < 4; ++i) {
-      tokens[i] = LoadBytes16(rows[i] + c);
-      if constexpr (kBits == 4) tokens[i] = JoinNibbles(tokens[i], LoadBytes16(rows[i + 4] + c));
+// 16-bit formats: no scale.
+struct F16 {
+  // Eight values; infinities and NaN come through as base/half.h has them.
+  static __m128i Bits(__m256 x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
+};
+struct Bf16 {
+  static __m128i Bits(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+    const __m256i quiet_nan = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const __m256i upper = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet_nan, is_nan), 16);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(upper, upper), 0xD8);
+    return _mm256_castsi256_si128(packed);
+  }
+};
+
+// For kernels/encode_tiles.h.
+struct Rows {
+  using Encoder = TileEncoder<Rows>;
+
+  // Returns the number of codes at the ends of the range.
+  template <typename Quantizer, bool kKey>
+  static int EncodeRow(const EncodeArgs& args, const Encoder::Scales& scales, int token,
+                       uint8_t* bytes) {
+    const float* row = args.x + Size(token) * Size(args.shape.head_dim);
+    __m256i ends = _mm256_setzero_si256();
+    __m256 zero = _mm256_setzero_ps();
+    for (int group = 0; group * scales.group_size < args.shape.head_dim; ++group) {
+      const int begin = group * scales.group_size;
+      __m256 inverse = _mm256_setzero_ps();
+      if (scales.given) {
+        inverse = _mm256_set1_ps(Inverse(FromF16(args.scales[token])));
+      } else if (scales.dynamic) {
+        const GroupScale fit = Quantizer::Fit(row + begin, scales.group_size);
+        const size_t index = Size(group) * Size(args.shape.num_tokens) + Size(token);
+        args.scales[index] = fit.scale;
+        if (args.spec.dtype == KvCacheDtype::kInt4Asym) args.zero_points[index] = fit.zero_point;
+        inverse = _mm256_set1_ps(fit.inverse);
+        zero = _mm256_set1_ps(fit.zero);
+      }
+      for (int c = begin; c < begin + scales.group_size; c += 16) {
+        const __m256 inverse_low = scales.dynamic ? inverse : _mm256_load_ps(scales.inverse + c);
+        const __m256 inverse_high =
+            scales.dynamic ? inverse : _mm256_load_ps(scales.inverse + c + 8);
+        const Codes low =
+            Quantizer::template Quantize<kKey>(ScaledValues(row + c, inverse_low), zero);
+        const Codes high =
+            Quantizer::template Quantize<kKey>(ScaledValues(row + c + 8, inverse_high), zero);
+        ends = _mm256_sub_epi32(ends, _mm256_add_epi32(low.at_end, high.at_end));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + c), PackBytes(low.stored, high.stored));
+      }
     }
-    StoreValueLine(tokens, line);
+    return HorizontalSum(ends);
   }
-}
 
-template <typename Quantizer>
-int64_t EncodeKey(const EncodeArgs& args, const TileScales& scales) {
-  int64_t ends = 0;
-  Row row;
-  for (int token = 0; token < args.shape.num_tokens; ++token) {
-    ends += EncodeRow<Quantizer, true>(args, scales, token, row);
-    if constexpr (Quantizer::kBits == 4) JoinKeyNibbles(row, args.shape.head_dim);
-    ScatterKey(args, token, row, args.shape.head_dim * Quantizer::kBits / 32);
-  }
-  return ends;
-}
-
-template <typename Quantizer>
-int64_t EncodeValue(const EncodeArgs& args, const TileScales& scales) {
-  constexpr int kTokens = 32 / Quantizer::kBits;
-  int64_t ends = 0;
-  Row rows[kTokens];
-  const size_t bytes_per_strip = Size(args.shape.head_dim / kLanes) * kLineBytes;
-  for (int token = 0; token < args.shape.num_tokens; token += kTokens) {
-    for (int i = 0; i < kTokens; ++i)
-      ends += EncodeRow<Quantizer, false>(args, scales, token + i, rows[i]);
-    StoreValueRows<Quantizer::kBits>(rows, args.shape.head_dim,
-                                     args.lines + Size(token / kTokens) * bytes_per_strip);
-  }
-  return ends;
-}
-
-template <typename Quantizer>
-void EncodeCodes(const EncodeArgs& args) {
-  const TileScales scales = MakeTileScales(args);
-  const int64_t ends = args.shape.side == KvSide::kKey ? EncodeKey<Quantizer>(args, scales)
-                                                       : EncodeValue<Quantizer>(args, scales);
-  if (args.end_codes != nullptr) *args.end_codes += ends;
-}
-
-// ---- 16-bit and 32-bit formats: no scale ----
-
-// Eight values; infinities and NaN come through as base/half.h has them.
-__m128i ToF16Bits(__m256 x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
-
-__m128i ToBf16Bits(__m256 x) {
-  const __m256i bits = _mm256_castps_si256(x);
-  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
-  const __m256i quiet_nan = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-  const __m256i upper = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet_nan, is_nan), 16);
-  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(upper, upper), 0xD8);
-  return _mm256_castsi256_si128(packed);
-}
-
-template <__m128i (*kConvert)(__m256)>
-void ConvertRow(const float* x, int head_dim, uint8_t* row) {
-  for (int c = 0; c < head_dim; c += 8) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(row + 2 * c), kConvert(_mm256_loadu_ps(x + c)));
-  }
-}
-
-// Two tokens of 16 channels, 16 bits each, to a line.
-void StoreValuePairs(const Row* rows, int head_dim, uint8_t* line) {
-  for (int c = 0; c < head_dim; c += 8, line += kLineBytes / 2) {
-    const __m128i first = LoadBytes16(rows[0] + 2 * c);
-    const __m128i second = LoadBytes16(rows[1] + 2 * c);
-    __m128i* out = reinterpret_cast<__m128i*>(line);
-    _mm_storeu_si128(out, _mm_unpacklo_epi16(first, second));
-    _mm_storeu_si128(out + 1, _mm_unpackhi_epi16(first, second));
-  }
-}
-
-template <__m128i (*kConvert)(__m256)>
-void EncodeHalves(const EncodeArgs& args) {
-  const int head_dim = args.shape.head_dim;
-  Row rows[2];
-  for (int token = 0; token < args.shape.num_tokens; token += 2) {
-    const float* x = args.x + Size(token) * Size(head_dim);
-    ConvertRow<kConvert>(x, head_dim, rows[0]);
-    ConvertRow<kConvert>(x + head_dim, head_dim, rows[1]);
-    if (args.shape.side == KvSide::kKey) {
-      ScatterKey(args, token, rows[0], head_dim / 2);
-      ScatterKey(args, token + 1, rows[1], head_dim / 2);
-    } else {
-      StoreValuePairs(rows, head_dim, args.lines + Size(token) * Size(head_dim) * 2);
+  // Codes of 8 channels in 8 bytes to the 4 bytes of a K lane; in place.
+  static void JoinKeyNibbles(uint8_t* row, int head_dim) {
+    for (int c = 0; c < head_dim; c += 16) {
+      const __m128i codes = LoadBytes16(row + c);  // dwords: low, high, low, high
+      const __m128i low = _mm_shuffle_epi32(codes, 0x08);
+      const __m128i high = _mm_shuffle_epi32(codes, 0x0D);
+      _mm_storel_epi64(reinterpret_cast<__m128i*>(row + c / 2), JoinNibbles(low, high));
     }
   }
-}
+
+  // rows: byte codes of the 4 (8-bit) or 8 (4-bit) tokens of one lane.
+  template <int kBits>
+  static void StoreValueRows(const Encoder::Row* rows, int head_dim, uint8_t* line) {
+    for (int c = 0; c < head_dim; c += kLanes, line += kLineBytes) {
+      __m128i tokens[4];
+      for (int i = 0; i < 4; ++i) {
+        tokens[i] = LoadBytes16(rows[i] + c);
+        if constexpr (kBits == 4) tokens[i] = JoinNibbles(tokens[i], LoadBytes16(rows[i + 4] + c));
+      }
+      StoreValueLine(tokens, line);
+    }
+  }
+
+  template <typename Half>
+  static void ConvertRow(const float* x, int head_dim, uint8_t* row) {
+    for (int c = 0; c < head_dim; c += 8) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(row + 2 * c), Half::Bits(_mm256_loadu_ps(x + c)));
+    }
+  }
+
+  // Two tokens of 16 channels, 16 bits each, to a line.
+  static void StoreValuePairs(const Encoder::Row* rows, int head_dim, uint8_t* line) {
+    for (int c = 0; c < head_dim; c += 8, line += kLineBytes / 2) {
+      const __m128i first = LoadBytes16(rows[0] + 2 * c);
+      const __m128i second = LoadBytes16(rows[1] + 2 * c);
+      __m128i* out = reinterpret_cast<__m128i*>(line);
+      _mm_storeu_si128(out, _mm_unpacklo_epi16(first, second));
+      _mm_storeu_si128(out + 1, _mm_unpackhi_epi16(first, second));
+    }
+  }
+};
+using Encoder = Rows::Encoder;
 
 }  // namespace
 
-void EncodeF32(const EncodeArgs& args) {
-  const size_t head_dim = Size(args.shape.head_dim);
-  if (args.shape.side == KvSide::kValue) {  // a line is 16 channels of one token: rows as they are
-    __builtin_memcpy(args.lines, args.x, Size(args.shape.num_tokens) * head_dim * sizeof(float));
-    return;
-  }
-  for (int token = 0; token < args.shape.num_tokens; ++token) {
-    const float* row = args.x + Size(token) * head_dim;
-    ScatterKey(args, token, reinterpret_cast<const uint8_t*>(row), args.shape.head_dim);
-  }
-}
-void EncodeF16(const EncodeArgs& args) { EncodeHalves<ToF16Bits>(args); }
-void EncodeBf16(const EncodeArgs& args) { EncodeHalves<ToBf16Bits>(args); }
-void EncodeInt8(const EncodeArgs& args) { EncodeCodes<Int8Quantizer>(args); }
-void EncodeFp8E4m3(const EncodeArgs& args) { EncodeCodes<E4m3Quantizer>(args); }
-void EncodeFp8E5m2(const EncodeArgs& args) { EncodeCodes<E5m2Quantizer>(args); }
-void EncodeInt4Sym(const EncodeArgs& args) { EncodeCodes<Int4Quantizer>(args); }
-void EncodeInt4Asym(const EncodeArgs& args) { EncodeCodes<Int4AsymQuantizer>(args); }
+void EncodeF32(const EncodeArgs& args) { Encoder::EncodeFloats(args); }
+void EncodeF16(const EncodeArgs& args) { Encoder::EncodeHalves<F16>(args); }
+void EncodeBf16(const EncodeArgs& args) { Encoder::EncodeHalves<Bf16>(args); }
+void EncodeInt8(const EncodeArgs& args) { Encoder::EncodeCodes<Int8Quantizer>(args); }
+void EncodeFp8E4m3(const EncodeArgs& args) { Encoder::EncodeCodes<E4m3Quantizer>(args); }
+void EncodeFp8E5m2(const EncodeArgs& args) { Encoder::EncodeCodes<E5m2Quantizer>(args); }
+void EncodeInt4Sym(const EncodeArgs& args) { Encoder::EncodeCodes<Int4Quantizer>(args); }
+void EncodeInt4Asym(const EncodeArgs& args) { Encoder::EncodeCodes<Int4AsymQuantizer>(args); }
 
 }  // namespace turboquant::avx2

@@ -1,6 +1,6 @@
-// Encoding: codes equal codec/tile.h bit for bit. A tile is worked through in strips of as many
-// tokens as a V lane holds (one token for K): each row is quantized to stored bytes, then the bytes
-// are moved into the lines; for V that is one interleaving store (st4, st2) per line.
+// Encoding: codes equal codec/tile.h bit for bit (kernels/encode_tiles.h). A V line is written by
+// one interleaving store (st4, st2).
+#include "kernels/encode_tiles.h"
 #include "kernels/neon/kernels.h"
 #include "kernels/neon/vec.h"
 
@@ -132,33 +132,7 @@ struct Fp8Quantizer {
 using E4m3Quantizer = Fp8Quantizer<3, 7, 0x7E>;
 using E5m2Quantizer = Fp8Quantizer<2, 15, 0x7B>;
 
-// ---- one row to stored codes, one byte each ----
-
-// What holds for all rows of a tile.
-struct TileScales {
-  bool dynamic = false;
-  bool given = false;  // byte scales: one per token, in args.scales
-  int group_size = 0;
-  float inverse[kMaxHeadDim];  // static granularities and none
-};
-
-TileScales MakeTileScales(const EncodeArgs& args) {
-  const ScaleGranularity granularity = args.spec.granularity;
-  TileScales scales;
-  scales.given = granularity == ScaleGranularity::kPerTokenHeadU8;
-  scales.dynamic = scales.given || granularity == ScaleGranularity::kPerTokenHead ||
-                   granularity == ScaleGranularity::kPerGroup;
-  scales.group_size =
-      granularity == ScaleGranularity::kPerGroup ? args.spec.group_size : args.shape.head_dim;
-  if (scales.dynamic) return scales;
-  const bool none = granularity == ScaleGranularity::kNone;
-  const float* channels = args.static_scales.channels;
-  for (int c = 0; c < args.shape.head_dim; ++c) {
-    scales.inverse[c] =
-        none ? 1.0f : Inverse(channels != nullptr ? channels[c] : args.static_scales.head);
-  }
-  return scales;
-}
+// ---- rows of bytes ----
 
 float32x4_t ScaledValues(const float* x, float32x4_t inverse) {
   const float32x4_t p = vmulq_f32(vld1q_f32(x), inverse);
@@ -170,172 +144,108 @@ uint8x8_t PackBytes(int32x4_t a, int32x4_t b) {
   return vreinterpret_u8_s8(vmovn_s16(vcombine_s16(vmovn_s32(a), vmovn_s32(b))));
 }
 
-// Returns the number of codes at the ends of the range.
-template <typename Quantizer, bool kKey>
-int EncodeRow(const EncodeArgs& args, const TileScales& scales, int token, uint8_t* bytes) {
-  const float* row = args.x + Size(token) * Size(args.shape.head_dim);
-  uint32x4_t ends = vdupq_n_u32(0);  // minus their number
-  float32x4_t zero = Zero();
-  for (int group = 0; group * scales.group_size < args.shape.head_dim; ++group) {
-    const int begin = group * scales.group_size;
-    float32x4_t inverse = Zero();
-    if (scales.given) {
-      inverse = vdupq_n_f32(Inverse(FromF16(args.scales[token])));
-    } else if (scales.dynamic) {
-      const GroupScale fit = Quantizer::Fit(row + begin, scales.group_size);
-      const size_t index = Size(group) * Size(args.shape.num_tokens) + Size(token);
-      args.scales[index] = fit.scale;
-      if (args.spec.dtype == KvCacheDtype::kInt4Asym) args.zero_points[index] = fit.zero_point;
-      inverse = vdupq_n_f32(fit.inverse);
-      zero = vdupq_n_f32(fit.zero);
+// 16-bit formats: no scale.
+struct F16 {
+  // Four values; infinities and NaN come through as base/half.h has them.
+  static uint16x4_t Bits(float32x4_t x) { return vreinterpret_u16_f16(vcvt_f16_f32(x)); }
+};
+struct Bf16 {
+  static uint16x4_t Bits(float32x4_t x) {
+    const uint32x4_t bits = vreinterpretq_u32_f32(x);
+    const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    const uint32x4_t rounded = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7FFF)), odd);
+    const uint32x4_t quiet_nan = vorrq_u32(bits, vdupq_n_u32(0x400000));
+    return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet_nan), 16);
+  }
+};
+
+// For kernels/encode_tiles.h.
+struct Rows {
+  using Encoder = TileEncoder<Rows>;
+
+  // Returns the number of codes at the ends of the range.
+  template <typename Quantizer, bool kKey>
+  static int EncodeRow(const EncodeArgs& args, const Encoder::Scales& scales, int token,
+                       uint8_t* bytes) {
+    const float* row = args.x + Size(token) * Size(args.shape.head_dim);
+    uint32x4_t ends = vdupq_n_u32(0);  // minus their number
+    float32x4_t zero = Zero();
+    for (int group = 0; group * scales.group_size < args.shape.head_dim; ++group) {
+      const int begin = group * scales.group_size;
+      float32x4_t inverse = Zero();
+      if (scales.given) {
+        inverse = vdupq_n_f32(Inverse(FromF16(args.scales[token])));
+      } else if (scales.dynamic) {
+        const GroupScale fit = Quantizer::Fit(row + begin, scales.group_size);
+        const size_t index = Size(group) * Size(args.shape.num_tokens) + Size(token);
+        args.scales[index] = fit.scale;
+        if (args.spec.dtype == KvCacheDtype::kInt4Asym) args.zero_points[index] = fit.zero_point;
+        inverse = vdupq_n_f32(fit.inverse);
+        zero = vdupq_n_f32(fit.zero);
+      }
+      for (int c = begin; c < begin + scales.group_size; c += 8) {
+        const Eight each = scales.dynamic ? Eight{inverse, inverse} : LoadEight(scales.inverse + c);
+        const Codes low = Quantizer::template Quantize<kKey>(ScaledValues(row + c, each.low), zero);
+        const Codes high =
+            Quantizer::template Quantize<kKey>(ScaledValues(row + c + 4, each.high), zero);
+        ends = vaddq_u32(ends, vaddq_u32(low.at_end, high.at_end));
+        vst1_u8(bytes + c, PackBytes(low.stored, high.stored));
+      }
     }
-    for (int c = begin; c < begin + scales.group_size; c += 8) {
-      const Eight each = scales.dynamic ? Eight{inverse, inverse} : LoadEight(scales.inverse + c);
-      const Codes low = Quantizer::template Quantize<kKey>(ScaledValues(row + c, each.low), zero);
-      const Codes high =
-          Quantizer::template Quantize<kKey>(ScaledValues(row + c + 4, each.high), zero);
-      ends = vaddq_u32(ends, vaddq_u32(low.at_end, high.at_end));
-      vst1_u8(bytes + c, PackBytes(low.stored, high.stored));
-    }
+    return static_cast<int>(0u - vaddvq_u32(ends));
   }
-  return static_cast<int>(0u - vaddvq_u32(ends));
-}
 
-// ---- rows to lines ----
-
-using Row = uint8_t[4 * kMaxHeadDim];  // bytes of one token
-
-// Puts dword i of a token's row into line i of its group of 16 tokens.
-void ScatterKey(const EncodeArgs& args, int token, const uint8_t* row, int num_lines) {
-  uint8_t* lane =
-      args.lines + Size(token / kLanes) * Size(num_lines) * kLineBytes + Size(token % kLanes) * 4;
-  for (int i = 0; i < num_lines; ++i) __builtin_memcpy(lane + Size(i) * kLineBytes, row + 4 * i, 4);
-}
-
-// Codes of 8 channels in 8 bytes to the 4 bytes of a K lane: the first four below, the others on
-// top; in place.
-void JoinKeyNibbles(uint8_t* row, int head_dim) {
-  for (int c = 0; c < head_dim; c += 16) {
-    const uint32x4_t codes = vreinterpretq_u32_u8(vld1q_u8(row + c));
-    const uint8x8_t low = vreinterpret_u8_u32(vget_low_u32(vuzp1q_u32(codes, codes)));
-    const uint8x8_t high = vreinterpret_u8_u32(vget_low_u32(vuzp2q_u32(codes, codes)));
-    vst1_u8(row + c / 2, vorr_u8(low, vshl_n_u8(high, 4)));
-  }
-}
-
-// rows: byte codes of the 4 (8-bit) or 8 (4-bit) tokens of one lane.
-template <int kBits>
-void StoreValueRows(const Row* rows, int head_dim, uint8_t* line) {
-  for (int c = 0; c < head_dim; c += kLanes, line += kLineBytes) {
-    uint8x16x4_t tokens;
-    for (int i = 0; i < 4; ++i) {
-      tokens.val[i] = vld1q_u8(rows[i] + c);
-      if constexpr (kBits == 4)
-        tokens.val[i] = vorrq_u8(tokens.val[i], vshlq_n_u8(vld1q_u8(rows[i + 4] + c), 4));
-    }
-    vst4q_u8(line, tokens);
-  }
-}
-
-template <typename Quantizer>
-int64_t EncodeKey(const EncodeArgs& args, const TileScales& scales) {
-  int64_t ends = 0;
-  Row row;
-  for (int token = 0; token < args.shape.num_tokens; ++token) {
-    ends += EncodeRow<Quantizer, true>(args, scales, token, row);
-    if constexpr (Quantizer::kBits == 4) JoinKeyNibbles(row, args.shape.head_dim);
-    ScatterKey(args, token, row, args.shape.head_dim * Quantizer::kBits / 32);
-  }
-  return ends;
-}
-
-template <typename Quantizer>
-int64_t EncodeValue(const EncodeArgs& args, const TileScales& scales) {
-  constexpr int kTokens = 32 / Quantizer::kBits;
-  int64_t ends = 0;
-  Row rows[kTokens];
-  const size_t bytes_per_strip = Size(args.shape.head_dim / kLanes) * kLineBytes;
-  for (int token = 0; token < args.shape.num_tokens; token += kTokens) {
-    for (int i = 0; i < kTokens; ++i)
-      ends += EncodeRow<Quantizer, false>(args, scales, token + i, rows[i]);
-    StoreValueRows<Quantizer::kBits>(rows, args.shape.head_dim,
-                                     args.lines + Size(token / kTokens) * bytes_per_strip);
-  }
-  return ends;
-}
-
-template <typename Quantizer>
-void EncodeCodes(const EncodeArgs& args) {
-  const TileScales scales = MakeTileScales(args);
-  const int64_t ends = args.shape.side == KvSide::kKey ? EncodeKey<Quantizer>(args, scales)
-                                                       : EncodeValue<Quantizer>(args, scales);
-  if (args.end_codes != nullptr) *args.end_codes += ends;
-}
-
-// ---- 16-bit and 32-bit formats: no scale ----
-
-// Four values; infinities and NaN come through as base/half.h has them.
-uint16x4_t ToF16Bits(float32x4_t x) { return vreinterpret_u16_f16(vcvt_f16_f32(x)); }
-
-uint16x4_t ToBf16Bits(float32x4_t x) {
-  const uint32x4_t bits = vreinterpretq_u32_f32(x);
-  const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
-  const uint32x4_t rounded = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7FFF)), odd);
-  const uint32x4_t quiet_nan = vorrq_u32(bits, vdupq_n_u32(0x400000));
-  return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet_nan), 16);
-}
-
-template <uint16x4_t (*kConvert)(float32x4_t)>
-void ConvertRow(const float* x, int head_dim, uint8_t* row) {
-  for (int c = 0; c < head_dim; c += 4)
-    vst1_u8(row + 2 * c, vreinterpret_u8_u16(kConvert(vld1q_f32(x + c))));
-}
-
-// Two tokens of 16 channels, 16 bits each, to a line.
-void StoreValuePairs(const Row* rows, int head_dim, uint8_t* line) {
-  for (int c = 0; c < head_dim; c += 8, line += kLineBytes / 2) {
-    const uint16x8x2_t tokens = {{vreinterpretq_u16_u8(vld1q_u8(rows[0] + 2 * c)),
-                                  vreinterpretq_u16_u8(vld1q_u8(rows[1] + 2 * c))}};
-    vst2q_u16(reinterpret_cast<uint16_t*>(line), tokens);
-  }
-}
-
-template <uint16x4_t (*kConvert)(float32x4_t)>
-void EncodeHalves(const EncodeArgs& args) {
-  const int head_dim = args.shape.head_dim;
-  Row rows[2];
-  for (int token = 0; token < args.shape.num_tokens; token += 2) {
-    const float* x = args.x + Size(token) * Size(head_dim);
-    ConvertRow<kConvert>(x, head_dim, rows[0]);
-    ConvertRow<kConvert>(x + head_dim, head_dim, rows[1]);
-    if (args.shape.side == KvSide::kKey) {
-      ScatterKey(args, token, rows[0], head_dim / 2);
-      ScatterKey(args, token + 1, rows[1], head_dim / 2);
-    } else {
-      StoreValuePairs(rows, head_dim, args.lines + Size(token) * Size(head_dim) * 2);
+  // Codes of 8 channels in 8 bytes to the 4 bytes of a K lane: the first four below, the others on
+  // top; in place.
+  static void JoinKeyNibbles(uint8_t* row, int head_dim) {
+    for (int c = 0; c < head_dim; c += 16) {
+      const uint32x4_t codes = vreinterpretq_u32_u8(vld1q_u8(row + c));
+      const uint8x8_t low = vreinterpret_u8_u32(vget_low_u32(vuzp1q_u32(codes, codes)));
+      const uint8x8_t high = vreinterpret_u8_u32(vget_low_u32(vuzp2q_u32(codes, codes)));
+      vst1_u8(row + c / 2, vorr_u8(low, vshl_n_u8(high, 4)));
     }
   }
-}
+
+  // rows: byte codes of the 4 (8-bit) or 8 (4-bit) tokens of one lane.
+  template <int kBits>
+  static void StoreValueRows(const Encoder::Row* rows, int head_dim, uint8_t* line) {
+    for (int c = 0; c < head_dim; c += kLanes, line += kLineBytes) {
+      uint8x16x4_t tokens;
+      for (int i = 0; i < 4; ++i) {
+        tokens.val[i] = vld1q_u8(rows[i] + c);
+        if constexpr (kBits == 4)
+          tokens.val[i] = vorrq_u8(tokens.val[i], vshlq_n_u8(vld1q_u8(rows[i + 4] + c), 4));
+      }
+      vst4q_u8(line, tokens);
+    }
+  }
+
+  template <typename Half>
+  static void ConvertRow(const float* x, int head_dim, uint8_t* row) {
+    for (int c = 0; c < head_dim; c += 4)
+      vst1_u8(row + 2 * c, vreinterpret_u8_u16(Half::Bits(vld1q_f32(x + c))));
+  }
+
+  // Two tokens of 16 channels, 16 bits each, to a line.
+  static void StoreValuePairs(const Encoder::Row* rows, int head_dim, uint8_t* line) {
+    for (int c = 0; c < head_dim; c += 8, line += kLineBytes / 2) {
+      const uint16x8x2_t tokens = {{vreinterpretq_u16_u8(vld1q_u8(rows[0] + 2 * c)),
+                                    vreinterpretq_u16_u8(vld1q_u8(rows[1] + 2 * c))}};
+      vst2q_u16(reinterpret_cast<uint16_t*>(line), tokens);
+    }
+  }
+};
+using Encoder = Rows::Encoder;
 
 }  // namespace
 
-void EncodeF32(const EncodeArgs& args) {
-  const size_t head_dim = Size(args.shape.head_dim);
-  if (args.shape.side == KvSide::kValue) {  // a line is 16 channels of one token: rows as they are
-    __builtin_memcpy(args.lines, args.x, Size(args.shape.num_tokens) * head_dim * sizeof(float));
-    return;
-  }
-  for (int token = 0; token < args.shape.num_tokens; ++token) {
-    const float* row = args.x + Size(token) * head_dim;
-    ScatterKey(args, token, reinterpret_cast<const uint8_t*>(row), args.shape.head_dim);
-  }
-}
-void EncodeF16(const EncodeArgs& args) { EncodeHalves<ToF16Bits>(args); }
-void EncodeBf16(const EncodeArgs& args) { EncodeHalves<ToBf16Bits>(args); }
-void EncodeInt8(const EncodeArgs& args) { EncodeCodes<Int8Quantizer>(args); }
-void EncodeFp8E4m3(const EncodeArgs& args) { EncodeCodes<E4m3Quantizer>(args); }
-void EncodeFp8E5m2(const EncodeArgs& args) { EncodeCodes<E5m2Quantizer>(args); }
-void EncodeInt4Sym(const EncodeArgs& args) { EncodeCodes<Int4Quantizer>(args); }
-void EncodeInt4Asym(const EncodeArgs& args) { EncodeCodes<Int4AsymQuantizer>(args); }
+void EncodeF32(const EncodeArgs& args) { Encoder::EncodeFloats(args); }
+void EncodeF16(const EncodeArgs& args) { Encoder::EncodeHalves<F16>(args); }
+void EncodeBf16(const EncodeArgs& args) { Encoder::EncodeHalves<Bf16>(args); }
+void EncodeInt8(const EncodeArgs& args) { Encoder::EncodeCodes<Int8Quantizer>(args); }
+void EncodeFp8E4m3(const EncodeArgs& args) { Encoder::EncodeCodes<E4m3Quantizer>(args); }
+void EncodeFp8E5m2(const EncodeArgs& args) { Encoder::EncodeCodes<E5m2Quantizer>(args); }
+void EncodeInt4Sym(const EncodeArgs& args) { Encoder::EncodeCodes<Int4Quantizer>(args); }
+void EncodeInt4Asym(const EncodeArgs& args) { Encoder::EncodeCodes<Int4AsymQuantizer>(args); }
 
 }  // namespace turboquant::neon

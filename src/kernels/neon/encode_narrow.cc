@@ -1,6 +1,6 @@
-// Encoding of the narrow formats: codes equal codec/tile.h bit for bit. Rows become bytes, four
-// tokens or channels of 16 lanes become the 16 words of a plane, and planes are packed into the
-// lines of a unit.
+// Encoding of the narrow formats: codes equal codec/tile.h bit for bit
+// (kernels/encode_narrow_tiles.h).
+#include "kernels/encode_narrow_tiles.h"
 #include "kernels/neon/kernels.h"
 #include "kernels/neon/narrow_levels.h"
 
@@ -23,21 +23,6 @@ TQ_ALWAYS_INLINE int32x4_t CodesOf(float32x4_t x, float32x4_t inverse, int32x4_t
   ends = vaddq_s32(ends, vreinterpretq_s32_u32(vceqq_s32(index, vdupq_n_s32(kHalf - 1))));
   // half + index, or half - 1 - index = half + ~index
   return vaddq_s32(vdupq_n_s32(kHalf), veorq_s32(index, negative));
-}
-
-// Codes of one row to bytes; returns the number of outermost ones.
-template <KvCacheDtype kDtype>
-int CodeRow(const float* row, int n, float inverse, uint8_t* bytes) {
-  const float32x4_t factor = vdupq_n_f32(inverse);
-  int32x4_t ends = vdupq_n_s32(0);
-  for (int c = 0; c < n; c += 8) {
-    const Eight x = LoadEight(row + c);
-    const int32x4_t low = CodesOf<kDtype>(x.low, factor, ends);
-    const int32x4_t high = CodesOf<kDtype>(x.high, factor, ends);
-    const int16x8_t words = vcombine_s16(vmovn_s32(low), vmovn_s32(high));
-    vst1_u8(bytes + c, vreinterpret_u8_s8(vmovn_s16(words)));
-  }
-  return -vaddvq_s32(ends);
 }
 
 // Bits from kFrom on, kBits of them, of every byte, moved to bit kTo.
@@ -68,97 +53,56 @@ TQ_ALWAYS_INLINE void AddPlanes(const Plane* planes, int quarter, uint8x16_t* li
   }
 }
 
-template <KvCacheDtype kDtype>
-void PackUnit(const Plane* planes, uint8_t* unit) {
-  constexpr int kLines = NarrowFormatOf(kDtype).num_lines;
-  for (int quarter = 0; quarter < kQuarters; ++quarter) {
-    uint8x16_t lines[kLines];
-    for (uint8x16_t& line : lines) line = vdupq_n_u8(0);
-    AddPlanes<kDtype>(planes, quarter, lines);
-    for (int i = 0; i < kLines; ++i) vst1q_u8(unit + i * kLineBytes + 16 * quarter, lines[i]);
-  }
-}
+// For kernels/encode_narrow_tiles.h.
+struct Rows {
+  using Plane = neon::Plane;
 
-// Codes of kRows tokens from `first` on; returns the number of outermost ones.
-template <KvCacheDtype kDtype, int kRows>
-int64_t CodeRows(const EncodeArgs& args, int first, uint8_t (&bytes)[kRows][kMaxHeadDim]) {
-  const int head_dim = args.shape.head_dim;
-  int64_t ends = 0;
-  for (int t = 0; t < kRows; ++t) {
-    const float* row = args.x + Size(first + t) * Size(head_dim);
-    const float inverse = Inverse(FromF16(args.scales[first + t]));
-    ends += CodeRow<kDtype>(row, head_dim, inverse, bytes[t]);
+  // Codes of one row to bytes; returns the number of outermost ones.
+  template <KvCacheDtype kDtype>
+  static int CodeRow(const float* row, int n, float inverse, uint8_t* bytes) {
+    const float32x4_t factor = vdupq_n_f32(inverse);
+    int32x4_t ends = vdupq_n_s32(0);
+    for (int c = 0; c < n; c += 8) {
+      const Eight x = LoadEight(row + c);
+      const int32x4_t low = CodesOf<kDtype>(x.low, factor, ends);
+      const int32x4_t high = CodesOf<kDtype>(x.high, factor, ends);
+      const int16x8_t words = vcombine_s16(vmovn_s32(low), vmovn_s32(high));
+      vst1_u8(bytes + c, vreinterpret_u8_s8(vmovn_s16(words)));
+    }
+    return -vaddvq_s32(ends);
   }
-  return ends;
-}
 
-template <KvCacheDtype kDtype>
-int64_t EncodeKey(const EncodeArgs& args) {
-  constexpr NarrowFormat kFormat = NarrowFormatOf(kDtype);
-  const int head_dim = args.shape.head_dim;
-  uint8_t bytes[kLanes][kMaxHeadDim];
-  Plane planes[kFormat.num_planes];
-  uint8_t* unit = args.lines;
-  int64_t ends = 0;
-  for (int first = 0; first < args.shape.num_tokens; first += kLanes) {
-    ends += CodeRows<kDtype>(args, first, bytes);
-    for (int channel = 0; channel < head_dim; channel += kFormat.CodesPerLane()) {
-      for (int p = 0; p < kFormat.num_planes; ++p) {
-        uint32_t words[kLanes];  // a token's four channels
-        for (int t = 0; t < kLanes; ++t) __builtin_memcpy(&words[t], &bytes[t][channel + 4 * p], 4);
-        for (int i = 0; i < kQuarters; ++i)
-          planes[p].quarter[i] = vreinterpretq_u8_u32(vld1q_u32(words + 4 * i));
-      }
-      PackUnit<kDtype>(planes, unit);
-      unit += kFormat.num_lines * kLineBytes;
+  static void KeyPlane(const uint8_t (*tokens)[kMaxHeadDim], int channel, Plane* plane) {
+    uint32_t words[kLanes];  // a token's four channels
+    for (int t = 0; t < kLanes; ++t) __builtin_memcpy(&words[t], &tokens[t][channel], 4);
+    for (int i = 0; i < kQuarters; ++i) {
+      plane->quarter[i] = vreinterpretq_u8_u32(vld1q_u32(words + 4 * i));
     }
   }
-  return ends;
-}
+  static void ValuePlane(const uint8_t (*tokens)[kMaxHeadDim], int channel, Plane* plane) {
+    const uint8x16x4_t four = {{vld1q_u8(tokens[0] + channel), vld1q_u8(tokens[1] + channel),
+                                vld1q_u8(tokens[2] + channel), vld1q_u8(tokens[3] + channel)}};
+    uint8_t line[kLineBytes];  // four tokens of every channel side by side
+    vst4q_u8(line, four);
+    for (int i = 0; i < kQuarters; ++i) plane->quarter[i] = vld1q_u8(line + 16 * i);
+  }
 
-template <KvCacheDtype kDtype>
-int64_t EncodeValue(const EncodeArgs& args) {
-  constexpr NarrowFormat kFormat = NarrowFormatOf(kDtype);
-  constexpr int kTokens = kFormat.CodesPerLane();
-  const int head_dim = args.shape.head_dim;
-  uint8_t bytes[kTokens][kMaxHeadDim];
-  Plane planes[kFormat.num_planes];
-  uint8_t* unit = args.lines;
-  int64_t ends = 0;
-  for (int first = 0; first < args.shape.num_tokens; first += kTokens) {
-    ends += CodeRows<kDtype>(args, first, bytes);
-    for (int channel = 0; channel < head_dim; channel += kLanes) {
-      for (int p = 0; p < kFormat.num_planes; ++p) {
-        const uint8_t(*four)[kMaxHeadDim] = bytes + 4 * p;
-        const uint8x16x4_t tokens = {{vld1q_u8(four[0] + channel), vld1q_u8(four[1] + channel),
-                                      vld1q_u8(four[2] + channel), vld1q_u8(four[3] + channel)}};
-        uint8_t line[kLineBytes];  // four tokens of every channel side by side
-        vst4q_u8(line, tokens);
-        for (int i = 0; i < kQuarters; ++i) planes[p].quarter[i] = vld1q_u8(line + 16 * i);
-      }
-      PackUnit<kDtype>(planes, unit);
-      unit += kFormat.num_lines * kLineBytes;
+  template <KvCacheDtype kDtype>
+  static void PackUnit(const Plane* planes, uint8_t* unit) {
+    constexpr int kLines = NarrowFormatOf(kDtype).num_lines;
+    for (int quarter = 0; quarter < kQuarters; ++quarter) {
+      uint8x16_t lines[kLines];
+      for (uint8x16_t& line : lines) line = vdupq_n_u8(0);
+      AddPlanes<kDtype>(planes, quarter, lines);
+      for (int i = 0; i < kLines; ++i) vst1q_u8(unit + i * kLineBytes + 16 * quarter, lines[i]);
     }
   }
-  return ends;
-}
 
-template <KvCacheDtype kDtype>
-void Encode(const EncodeArgs& args) {
-  const int64_t ends =
-      args.shape.side == KvSide::kKey ? EncodeKey<kDtype>(args) : EncodeValue<kDtype>(args);
-  if (args.end_codes != nullptr) *args.end_codes += ends;
-}
+  static float FromHalf(uint16_t h) { return FromF16(h); }
+};
 
 }  // namespace
 
-void EncodeNarrow(const EncodeArgs& args) {
-  const KvCacheDtype dtype = args.spec.dtype;
-  if (dtype == KvCacheDtype::kInt6) return Encode<KvCacheDtype::kInt6>(args);
-  if (dtype == KvCacheDtype::kInt5) return Encode<KvCacheDtype::kInt5>(args);
-  if (dtype == KvCacheDtype::kInt4) return Encode<KvCacheDtype::kInt4>(args);
-  if (dtype == KvCacheDtype::kInt3) return Encode<KvCacheDtype::kInt3>(args);
-  Encode<KvCacheDtype::kInt2>(args);
-}
+void EncodeNarrow(const EncodeArgs& args) { NarrowTileEncoder<Rows>::Encode(args); }
 
 }  // namespace turboquant::neon

@@ -1,40 +1,16 @@
 // Scales of one byte: fitting and expanding, the bits of codec/scale_fit.h.
-#include "codec/narrow.h"
+#include "kernels/fit_scales.h"
 #include "kernels/neon/kernels.h"
 #include "kernels/neon/narrow_levels.h"
 
 namespace turboquant::neon {
 namespace {
 
-constexpr float kMaxHalf = 65504.0f;
-
 float32x4_t FiniteOrZero(float32x4_t x) {
   return Keep(x, vcaltq_f32(x, vdupq_n_f32(__builtin_inff())));
 }
 
-float Amax(const float* row, int n) {
-  float32x4_t max = Zero();
-  for (int c = 0; c < n; c += 4) max = vmaxq_f32(max, vabsq_f32(FiniteOrZero(vld1q_f32(row + c))));
-  return vmaxvq_f32(max);
-}
-
 float32x4_t AddSquare(float32x4_t sum, float32x4_t x) { return vaddq_f32(sum, vmulq_f32(x, x)); }
-
-float Rms(const float* row, int n) {
-  Eight sums = {Zero(), Zero()};
-  for (int c = 0; c < n; c += 8) {
-    const Eight x = LoadEight(row + c);
-    sums = {AddSquare(sums.low, FiniteOrZero(x.low)), AddSquare(sums.high, FiniteOrZero(x.high))};
-  }
-  const float mean = OrderedSum(sums) / static_cast<float>(n);
-  return vgetq_lane_f32(vsqrtq_f32(vdupq_n_f32(mean)), 0);
-}
-
-int Clamp(int value, int low, int high) { return value < low ? low : value > high ? high : value; }
-
-uint16_t ScaleOf(int16_t bias, int code) {
-  return static_cast<uint16_t>(Clamp(kScaleCodeStep * code + bias, 0, kMaxHalfBits));
-}
 
 // What the nearest level of each of four values misses.
 template <KvCacheDtype kDtype>
@@ -44,75 +20,46 @@ TQ_ALWAYS_INLINE float32x4_t Missed(float32x4_t x, float32x4_t scale, float32x4_
   return vsubq_f32(absolute, vmulq_f32(scale, magnitude));
 }
 
-template <KvCacheDtype kDtype>
-float SquaredError(const float* row, int n, float scale) {
-  const float32x4_t factor = vdupq_n_f32(scale), inverse = vdupq_n_f32(Inverse(scale));
-  Eight error = {Zero(), Zero()};
-  for (int c = 0; c < n; c += 8) {
-    const Eight x = LoadEight(row + c);
-    error = {AddSquare(error.low, Missed<kDtype>(x.low, factor, inverse)),
-             AddSquare(error.high, Missed<kDtype>(x.high, factor, inverse))};
+// For kernels/fit_scales.h.
+struct Rows {
+  static float Amax(const float* row, int n) {
+    float32x4_t max = Zero();
+    for (int c = 0; c < n; c += 4)
+      max = vmaxq_f32(max, vabsq_f32(FiniteOrZero(vld1q_f32(row + c))));
+    return vmaxvq_f32(max);
   }
-  return OrderedSum(error);
-}
 
-template <KvCacheDtype kDtype>
-int SearchCode(const float* row, int n, int16_t bias, int nearest) {
-  const int first = Clamp(nearest - kScaleSearchSteps, 0, 255);
-  const int last = Clamp(nearest + kScaleSearchSteps, 0, 255);
-  int best = first;
-  float least = 0;
-  for (int code = first; code <= last; ++code) {
-    const float error = SquaredError<kDtype>(row, n, FromF16(ScaleOf(bias, code)));
-    if (code > first && !(error < least)) continue;
-    best = code;
-    least = error;
-  }
-  return best;
-}
-
-// search: of a narrow format; null: the scale that the largest value just needs.
-using SearchFn = int (*)(const float* row, int n, int16_t bias, int nearest);
-void Fit(const FitScalesArgs& args, float unit, SearchFn search) {
-  float ideal[kMaxBlockTokens];
-  int bits[kMaxBlockTokens];
-  int largest = 0;
-  for (int t = 0; t < args.num_tokens; ++t) {
-    const float* row = args.x + Size(t) * Size(args.head_dim);
-    ideal[t] = (search == nullptr ? Amax(row, args.head_dim) : Rms(row, args.head_dim)) / unit;
-    bits[t] = ToF16(ideal[t] < kMaxHalf ? ideal[t] : kMaxHalf);
-    largest = bits[t] > largest ? bits[t] : largest;
-  }
-  constexpr int kHalfStep = kScaleCodeStep / 2;
-  const int bias = kScaleCodeStep * ((largest + kHalfStep) / kScaleCodeStep - kLargestScaleCode);
-  *args.bias = static_cast<int16_t>(bias);
-  for (int t = 0; t < args.num_tokens; ++t) {
-    const int above = Clamp(bits[t] - bias, 0, kMaxHalfBits - bias);
-    const int round = search == nullptr ? kScaleCodeStep - 1 : kHalfStep;
-    int code = Clamp((above + round) / kScaleCodeStep, 0, 255);
-    if (search != nullptr && ideal[t] > 0) {
-      code = search(args.x + Size(t) * Size(args.head_dim), args.head_dim, *args.bias, code);
+  static float Rms(const float* row, int n) {
+    Eight sums = {Zero(), Zero()};
+    for (int c = 0; c < n; c += 8) {
+      const Eight x = LoadEight(row + c);
+      sums = {AddSquare(sums.low, FiniteOrZero(x.low)), AddSquare(sums.high, FiniteOrZero(x.high))};
     }
-    args.codes[t] = static_cast<uint8_t>(code);
+    const float mean = OrderedSum(sums) / static_cast<float>(n);
+    return vgetq_lane_f32(vsqrtq_f32(vdupq_n_f32(mean)), 0);
   }
-  ExpandScales({args.codes, *args.bias, args.num_tokens, args.scales});
-}
 
-template <KvCacheDtype kDtype>
-void FitNarrow(const FitScalesArgs& args) {
-  constexpr float kUnit = NarrowFormatOf(kDtype).levels_per_rms;
-  Fit(args, kUnit, SearchCode<kDtype>);
-}
+  template <KvCacheDtype kDtype>
+  static float SquaredError(const float* row, int n, float scale) {
+    const float32x4_t factor = vdupq_n_f32(scale), inverse = vdupq_n_f32(Inverse(scale));
+    Eight error = {Zero(), Zero()};
+    for (int c = 0; c < n; c += 8) {
+      const Eight x = LoadEight(row + c);
+      error = {AddSquare(error.low, Missed<kDtype>(x.low, factor, inverse)),
+               AddSquare(error.high, Missed<kDtype>(x.high, factor, inverse))};
+    }
+    return OrderedSum(error);
+  }
+
+  static uint16_t ToHalf(float x) { return ToF16(x); }
+  static float FromHalf(uint16_t h) { return FromF16(h); }
+};
 
 }  // namespace
 
 void FitScales(const FitScalesArgs& args) {
-  if (args.dtype == KvCacheDtype::kInt8) return Fit(args, 127.0f, nullptr);
-  if (args.dtype == KvCacheDtype::kInt6) return FitNarrow<KvCacheDtype::kInt6>(args);
-  if (args.dtype == KvCacheDtype::kInt5) return FitNarrow<KvCacheDtype::kInt5>(args);
-  if (args.dtype == KvCacheDtype::kInt4) return FitNarrow<KvCacheDtype::kInt4>(args);
-  if (args.dtype == KvCacheDtype::kInt3) return FitNarrow<KvCacheDtype::kInt3>(args);
-  FitNarrow<KvCacheDtype::kInt2>(args);
+  ScaleFitter<Rows>::Fit(args);
+  ExpandScales({args.codes, *args.bias, args.num_tokens, args.scales});
 }
 
 void ExpandScales(const ExpandScalesArgs& args) {
