@@ -98,8 +98,8 @@ ggml_tensor* GraphBuilder::RmsNorm(ggml_tensor* x, int layer, std::string_view n
 }
 
 ggml_tensor* GraphBuilder::Linear(ggml_tensor* x, int layer, std::string_view name) {
-  ggml_tensor* y =
-      ggml_mul_mat(context_, Required(LayerTensorName(layer, std::string(name) + ".weight")), x);
+  ggml_tensor* y = options_.products->Product(
+      context_, Required(LayerTensorName(layer, std::string(name) + ".weight")), x);
   ggml_tensor* bias = Optional(LayerTensorName(layer, std::string(name) + ".bias"));
   return bias == nullptr ? y : ggml_add(context_, y, bias);
 }
@@ -150,8 +150,8 @@ ggml_tensor* GraphBuilder::GatedFeedForward(ggml_tensor* x, int layer) {
 ggml_tensor* GraphBuilder::Logits(ggml_tensor* x) {
   x = Norm(x, Required("output_norm.weight"));
   ggml_tensor* output = Optional(kOutput);
-  ggml_tensor* logits =
-      ggml_mul_mat(context_, output != nullptr ? output : Required(kTokenEmbedding), x);
+  ggml_tensor* logits = options_.products->Product(
+      context_, output != nullptr ? output : Required(kTokenEmbedding), x);
   ggml_tensor* bias = Optional("output.bias");
   return bias == nullptr ? logits : ggml_add(context_, logits, bias);
 }

@@ -10,6 +10,7 @@
 #include "attention/paged_attention.h"
 #include "model/arch/registry.h"
 #include "model/ggml_support.h"
+#include "model/matmul_node.h"
 #include "model/model.h"
 #include "model/weights.h"
 
@@ -31,6 +32,7 @@ class GraphBuilder {
     const ModelWeights* weights;
     RopeStyle rope_style;
     std::span<AttentionNode> attention_nodes;  // one per layer
+    MatmulNodes* products;                     // outlives the graph
     int num_rows;                              // > 0
     int num_outputs;  // rows whose logits are wanted; 0: the step only fills the cache
   };

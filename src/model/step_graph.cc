@@ -26,12 +26,14 @@ void DescribeStepGraph(const StepGraphOptions& options, StepGraph* step) {
   step->context =
       NewGgmlContext(max_tensors, ggml_graph_overhead_custom(max_tensors, /*grads=*/false));
   step->graph = ggml_new_graph_custom(step->context.get(), max_tensors, /*grads=*/false);
+  step->products = std::make_unique<MatmulNodes>(options.matmul);
   GraphBuilder builder({.context = step->context.get(),
                         .graph = step->graph,
                         .config = options.config,
                         .weights = options.weights,
                         .rope_style = options.architecture->rope_style,
                         .attention_nodes = options.attention_nodes,
+                        .products = step->products.get(),
                         .num_rows = options.num_rows,
                         .num_outputs = options.num_outputs});
   ggml_tensor* logits = options.architecture->build(builder);

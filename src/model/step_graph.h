@@ -4,10 +4,12 @@
 #define TURBOQUANT_MODEL_STEP_GRAPH_H_
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "model/ggml_support.h"
 #include "model/graph_builder.h"
+#include "model/matmul_node.h"
 #include "model/model.h"
 
 namespace turboquant {
@@ -15,7 +17,8 @@ namespace turboquant {
 struct StepGraph {
   int num_rows = 0, num_outputs = 0;
   GgmlContextPtr context;
-  GgmlAllocatorPtr allocator;  // kept and grown when the place is used for another shape
+  std::unique_ptr<MatmulNodes> products;  // of the graph
+  GgmlAllocatorPtr allocator;             // kept and grown when the place is used for another shape
   ggml_cgraph* graph = nullptr;
   ggml_tensor *tokens = nullptr, *positions = nullptr, *output_rows = nullptr;  // inputs, i32
   ggml_tensor* logits = nullptr;  // its data is the caller's; null where no logits are wanted
@@ -30,6 +33,7 @@ struct StepGraphOptions {
   const ModelWeights* weights;
   std::span<AttentionNode> attention_nodes;  // one per layer, outlives the graph
   int num_rows, num_outputs;
+  MatmulKernels matmul;  // none = ggml's
   int num_threads;
   ggml_threadpool* pool;
 };

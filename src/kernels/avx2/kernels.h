@@ -4,6 +4,7 @@
 #define TURBOQUANT_KERNELS_AVX2_KERNELS_H_
 
 #include "kernels/kernel_table.h"
+#include "kernels/matmul.h"
 
 namespace turboquant::avx2 {
 
@@ -61,6 +62,10 @@ void Rotate(const RotateArgs& args);
 void FitScales(const FitScalesArgs& args);
 void ExpandScales(const ExpandScalesArgs& args);
 void MeanDot(const MeanDotArgs& args);
+
+// kernels/matmul.h
+void QuantizeRow(const float* x, int num_columns, uint8_t* out);
+void Matmul(const MatmulArgs& args);
 
 }  // namespace turboquant::avx2
 

@@ -1,0 +1,161 @@
+#include "kernels/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <ostream>
+#include <random>
+#include <vector>
+
+#include "base/half.h"
+
+namespace turboquant {
+namespace {
+
+constexpr WeightType kTypes[] = {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ8_0};
+
+// Rows of random blocks with scales that a model might have, stored `stride` bytes apart.
+struct Weights {
+  Weights(WeightType type, int num_outputs, int num_columns, uint32_t seed)
+      : stride(static_cast<size_t>(num_columns / kWeightBlock) * WeightBlockBytes(type)),
+        bytes(stride * static_cast<size_t>(num_outputs)) {
+    std::mt19937 random(seed);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
+    for (size_t at = 0; at < bytes.size(); at += WeightBlockBytes(type)) {
+      PutHalf(at, 0.01f + 0.001f * static_cast<float>(random() % 100));
+      if (type == WeightType::kQ4_1)
+        PutHalf(at + 2, -0.1f - 0.01f * static_cast<float>(random() % 9));
+    }
+  }
+  void PutHalf(size_t at, float x) {
+    const uint16_t bits = FloatToHalf(x);
+    std::memcpy(bytes.data() + at, &bits, sizeof(bits));
+  }
+  size_t stride;
+  std::vector<uint8_t> bytes;
+};
+
+std::vector<float> Values(size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& x : values) x = normal(random);
+  values[count / 2] = 40;  // an outlier
+  return values;
+}
+
+struct Shape {
+  int num_columns, num_outputs, num_rows;
+};
+
+std::vector<uint8_t> Quantized(QuantizeRowFn quantize, const std::vector<float>& x, int columns) {
+  const size_t rows = x.size() / static_cast<size_t>(columns), bytes = QuantizedRowBytes(columns);
+  std::vector<uint8_t> out(rows * bytes);
+  for (size_t r = 0; r < rows; ++r) {
+    quantize(x.data() + r * static_cast<size_t>(columns), columns, out.data() + r * bytes);
+  }
+  return out;
+}
+
+std::vector<float> Multiply(MatmulFn matmul, WeightType type, const Weights& weights,
+                            const std::vector<uint8_t>& x, const Shape& shape) {
+  std::vector<float> out(static_cast<size_t>(shape.num_rows * shape.num_outputs), NAN);
+  matmul({.type = type,
+          .weights = weights.bytes.data(),
+          .weights_stride = weights.stride,
+          .num_columns = shape.num_columns,
+          .first_output = 0,
+          .last_output = shape.num_outputs,
+          .x = x.data(),
+          .x_stride = QuantizedRowBytes(shape.num_columns),
+          .num_rows = shape.num_rows,
+          .out = out.data(),
+          .out_stride = static_cast<size_t>(shape.num_outputs)});
+  return out;
+}
+
+TEST(MatmulTest, TheBestKernelsEqualThePlainOnesBitForBit) {
+  const MatmulKernels plain = ScalarMatmul(), best = SelectMatmul(DetectCpuFeatures());
+  if (best.matmul == nullptr) GTEST_SKIP() << "no kernels of our own for this CPU";
+  for (const WeightType type : kTypes) {
+    for (const Shape& shape :
+         {Shape{32, 16, 1}, Shape{576, 48, 1}, Shape{576, 48, 2}, Shape{576, 32, 3},
+          Shape{1536, 32, 4}, Shape{2080, 16, 7}, Shape{1024, 16, 16}, Shape{1056, 64, 21}}) {
+      const Weights weights(type, shape.num_outputs, shape.num_columns, 1);
+      const auto values = Values(static_cast<size_t>(shape.num_rows * shape.num_columns), 2);
+      const auto x = Quantized(plain.quantize, values, shape.num_columns);
+      ASSERT_EQ(Quantized(best.quantize, values, shape.num_columns), x);
+      const auto expected = Multiply(plain.matmul, type, weights, x, shape);
+      const auto found = Multiply(best.matmul, type, weights, x, shape);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        ASSERT_EQ(found[i], expected[i])
+            << static_cast<int>(type) << " " << shape.num_columns << "x" << shape.num_outputs
+            << " rows " << shape.num_rows << " at " << i;
+      }
+    }
+  }
+}
+
+// In double precision from the definition of the blocks.
+TEST(MatmulTest, PlainKernelsAreTheDefinition) {
+  const MatmulKernels plain = ScalarMatmul();
+  const Shape shape = {96, 16, 2};
+  const auto values = Values(2 * 96, 5);
+  const auto x = Quantized(plain.quantize, values, shape.num_columns);
+  for (const WeightType type : kTypes) {
+    const Weights weights(type, shape.num_outputs, shape.num_columns, 6);
+    const auto found = Multiply(plain.matmul, type, weights, x, shape);
+    for (int r = 0; r < shape.num_rows; ++r) {
+      for (int n = 0; n < shape.num_outputs; ++n) {
+        double expected = 0, norm = 0;
+        for (int k = 0; k < shape.num_columns; ++k) {
+          const uint8_t* block = weights.bytes.data() + static_cast<size_t>(n) * weights.stride +
+                                 static_cast<size_t>(k / 32) * WeightBlockBytes(type);
+          uint16_t scale, min;
+          std::memcpy(&scale, block, 2);
+          std::memcpy(&min, block + 2, 2);
+          const size_t at = type == WeightType::kQ4_1 ? 4 : 2;
+          const int nibble = k % 32 < 16 ? block[at + static_cast<size_t>(k % 32)] & 15
+                                         : block[at + static_cast<size_t>(k % 32) - 16] >> 4;
+          double w = double{HalfToFloat(scale)};
+          if (type == WeightType::kQ4_0) w *= nibble - 8;
+          if (type == WeightType::kQ4_1) w = w * nibble + double{HalfToFloat(min)};
+          if (type == WeightType::kQ8_0) {
+            w *= static_cast<int8_t>(block[2 + static_cast<size_t>(k % 32)]);
+          }
+          const double value = double{values[static_cast<size_t>(r * 96 + k)]};
+          expected += w * value;
+          norm += w * w * value * value;
+        }
+        // Quantizing x to 8 bits: less than a percent of the product's root mean square.
+        EXPECT_NEAR(found[static_cast<size_t>(r * 16 + n)], expected, 0.05 * std::sqrt(norm) + 0.3);
+      }
+    }
+  }
+}
+
+TEST(MatmulTest, QuantizedRowsHoldWhatTheySay) {
+  const std::vector<float> x = Values(64, 9);
+  const auto row = Quantized(ScalarMatmul().quantize, x, 64);
+  float scales[2], sums[2];
+  std::memcpy(scales, row.data() + 64, sizeof(scales));
+  std::memcpy(sums, row.data() + 72, sizeof(sums));
+  for (int b = 0; b < 2; ++b) {
+    int sum = 0, largest = 0;
+    for (int i = 0; i < 32; ++i) {
+      const int code = static_cast<int8_t>(row[static_cast<size_t>(32 * b + i)]);
+      EXPECT_NEAR(static_cast<float>(code) * scales[b], x[static_cast<size_t>(32 * b + i)],
+                  0.51f * scales[b]);
+      sum += code;
+      largest = std::max(largest, std::abs(code));
+    }
+    EXPECT_EQ(largest, 127);
+    EXPECT_EQ(sums[b], scales[b] * static_cast<float>(sum));
+  }
+  const auto zeros = Quantized(ScalarMatmul().quantize, std::vector<float>(32), 32);
+  EXPECT_EQ(zeros, std::vector<uint8_t>(40));
+}
+
+}  // namespace
+}  // namespace turboquant
