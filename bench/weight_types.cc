@@ -1,17 +1,20 @@
-// Speed of ggml's matrix products by weight type, from the file's layout and from ggml's repacked
-// one: the measurement behind src/model/repack_rule.cc. Random weights, 2048 x 2048, one thread;
-// prefill = 512 columns, decode = 1. Medians of CPU time, which other processes on the machine
-// disturb less than the clock.
+// Speed of matrix products by weight type: our kernels (kernels/matmul.h), ggml's from the file's
+// layout, and from its repacked one: the measurement behind src/model/repack_rule.cc. Random
+// weights, 2048 x 2048, one thread; prefill = 512 columns, decode = 1. Medians of CPU time, which
+// other processes on the machine disturb less than the clock.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "base/check.h"
 #include "model/ggml_support.h"
+#include "model/matmul_node.h"
 #include "model/repack_rule.h"
 
 namespace turboquant {
@@ -29,8 +32,10 @@ double CpuSeconds() {
 
 class Product {
  public:
-  Product(ggml_type type, ggml_backend_buffer_type_t buffer_type, int64_t columns)
-      : context_(NewGgmlContext(4 * kCopies, ggml_graph_overhead())) {
+  // kernels: none = ggml's
+  Product(ggml_type type, ggml_backend_buffer_type_t buffer_type, const MatmulKernels& kernels,
+          int64_t columns)
+      : context_(NewGgmlContext(4 * kCopies, ggml_graph_overhead())), products_(kernels) {
     std::vector<ggml_tensor*> weights;
     for (int i = 0; i < kCopies; ++i)
       weights.push_back(ggml_new_tensor_2d(context_.get(), type, kSize, kSize));
@@ -46,7 +51,7 @@ class Product {
     ggml_set_input(x_);
     graph_ = ggml_new_graph(context_.get());
     for (ggml_tensor* weight : weights)
-      ggml_build_forward_expand(graph_, ggml_mul_mat(context_.get(), weight, x_));
+      ggml_build_forward_expand(graph_, products_.Product(context_.get(), weight, x_));
     allocator_.reset(ggml_gallocr_new(ggml_backend_cpu_buffer_type()));
     CHECK(ggml_gallocr_alloc_graph(allocator_.get(), graph_));
     ggml_threadpool_params params = ggml_threadpool_params_default(1);
@@ -76,6 +81,7 @@ class Product {
   }
 
   GgmlContextPtr context_;
+  MatmulNodes products_;
   GgmlBufferPtr weights_;
   GgmlAllocatorPtr allocator_;
   GgmlThreadPoolPtr pool_;
@@ -85,50 +91,57 @@ class Product {
   std::vector<uint8_t> work_;
 };
 
-// Interleaved, so that a change of the machine's load meets both.
-struct Pair {
-  double plain = 0, repacked = 0;
-};
-Pair Measure(ggml_type type, bool repackable, int64_t columns) {
-  Product plain(type, ggml_backend_cpu_buffer_type(), columns);
-  std::vector<double> plain_times, repacked_times;
-  const int repetitions = columns == 1 ? 15 : 3;
-  auto repacked =
-      repackable ? std::make_unique<Product>(type, RepackBufferType(), columns) : nullptr;
-  plain.SecondsPerProduct();
-  if (repacked) repacked->SecondsPerProduct();
-  for (int i = 0; i < repetitions; ++i) {
-    plain_times.push_back(plain.SecondsPerProduct());
-    if (repacked) repacked_times.push_back(repacked->SecondsPerProduct());
+// Seconds of ours, ggml's plain and ggml's repacked product; 0 where there is none. Interleaved, so
+// that a change of the machine's load meets all.
+std::array<double, 3> Measure(ggml_type type, int64_t columns) {
+  const MatmulKernels kernels = SelectMatmul(DetectCpuFeatures());
+  std::array<std::unique_ptr<Product>, 3> products;
+  if (CanMultiply(kernels, type, kSize, kSize)) {
+    products[0] = std::make_unique<Product>(type, ggml_backend_cpu_buffer_type(), kernels, columns);
   }
-  const auto median = [](std::vector<double>& times) {
-    if (times.empty()) return 0.0;
-    std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2),
-                     times.end());
-    return times[times.size() / 2];
-  };
-  return {median(plain_times), median(repacked_times)};
+  products[1] =
+      std::make_unique<Product>(type, ggml_backend_cpu_buffer_type(), MatmulKernels{}, columns);
+  if (RepackIsPossible(type, kSize, kSize)) {
+    products[2] = std::make_unique<Product>(type, RepackBufferType(), MatmulKernels{}, columns);
+  }
+  const int repetitions = columns == 1 ? 15 : 3;
+  std::array<std::vector<double>, 3> times;
+  for (int i = -1; i < repetitions; ++i) {  // the first one warms up
+    for (size_t p = 0; p < products.size(); ++p) {
+      if (products[p] == nullptr) continue;
+      const double seconds = products[p]->SecondsPerProduct();
+      if (i >= 0) times[p].push_back(seconds);
+    }
+  }
+  std::array<double, 3> medians{};
+  for (size_t p = 0; p < products.size(); ++p) {
+    if (times[p].empty()) continue;
+    std::ranges::sort(times[p]);
+    medians[p] = times[p][times[p].size() / 2];
+  }
+  return medians;
+}
+
+std::string Rate(double amount, double seconds) {
+  return seconds > 0 ? fmt::format("{:.1f}", amount / seconds / 1e9) : "-";
 }
 
 void Run() {
   InitGgml();
-  fmt::print("1 thread; prefill in GFLOP/s, decode in GB/s of weights\n");
-  fmt::print("{:8} {:>14} {:>16} {:>14} {:>16}\n", "type", "prefill plain", "prefill repacked",
-             "decode plain", "decode repacked");
+  fmt::print(
+      "1 thread; prefill in GFLOP/s, decode in GB/s of weights: ours, ggml, ggml repacked\n");
+  fmt::print("{:8} {:>8} {:>8} {:>8}   {:>8} {:>8} {:>8}\n", "type", "prefill", "", "", "decode",
+             "", "");
   for (const ggml_type type :
        {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q8_0, GGML_TYPE_Q2_K,
         GGML_TYPE_Q3_K, GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K, GGML_TYPE_IQ4_NL,
         GGML_TYPE_MXFP4, GGML_TYPE_BF16, GGML_TYPE_F16, GGML_TYPE_F32}) {
-    const bool repackable = RepackIsPossible(type, kSize, kSize);
-    const Pair prefill = Measure(type, repackable, 512);
-    const Pair decode = Measure(type, repackable, 1);
+    const auto prefill = Measure(type, 512), decode = Measure(type, 1);
     const double flop = 2.0 * kSize * kSize * 512,
                  bytes = static_cast<double>(ggml_row_size(type, kSize)) * kSize;
-    fmt::print("{:8} {:14.0f} {:>16} {:14.1f} {:>16}\n", ggml_type_name(type),
-               flop / prefill.plain / 1e9,
-               repackable ? fmt::format("{:.0f}", flop / prefill.repacked / 1e9) : "-",
-               bytes / decode.plain / 1e9,
-               repackable ? fmt::format("{:.1f}", bytes / decode.repacked / 1e9) : "-");
+    fmt::print("{:8} {:>8} {:>8} {:>8}   {:>8} {:>8} {:>8}\n", ggml_type_name(type),
+               Rate(flop, prefill[0]), Rate(flop, prefill[1]), Rate(flop, prefill[2]),
+               Rate(bytes, decode[0]), Rate(bytes, decode[1]), Rate(bytes, decode[2]));
     std::fflush(stdout);
   }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the picture of the README from a table of bench/attention.
 
-    draw.py table.csv picture.svg [--head-dim 128] [--group 4] [--threads 2]
+    draw.py table.csv picture.svg [--head-dim 64] [--group 3] [--kv-heads 3] [--threads 2]
 
 Left: share of the machine's read bandwidth that one query reaches, by cache format, at the longest
 context of the table. Right: milliseconds of one layer against the context. Rows of the shape that
@@ -16,7 +16,8 @@ WIDTH, HEIGHT = 860, 380
 TOP, BOTTOM = 70, 320
 LEFT_PANEL, RIGHT_PANEL = (150, 400), (490, 750)
 COLORS = {"turboquant": ["#0b5cad", "#3f8fd9", "#86bdf0", "#0a7f6f", "#58b9aa"],
-          "ggml": ["#b3541e", "#dd8a4f", "#efb88f"]}
+          "ggml": ["#b3541e", "#dd8a4f", "#efb88f"],
+          "ik": ["#6b3fa0", "#9a76c7", "#c9b3e3"]}
 FONT = 'font-family="sans-serif" fill="#222"'
 
 
@@ -25,9 +26,10 @@ def load(path, args):
     series = {}
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
-            shape = (row["head_dim"], row["group"], row["threads"], row["queries"],
-                     row["sequences"])
-            if shape == (str(args.head_dim), str(args.group), str(args.threads), "1", "1"):
+            shape = (row["head_dim"], row["group"], row["kv_heads"], row["threads"],
+                     row["queries"], row["sequences"])
+            if shape == (str(args.head_dim), str(args.group), str(args.kv_heads),
+                         str(args.threads), "1", "1"):
                 key = row["engine"], row["k"], row["v"]
                 series.setdefault(key, {})[int(row["context"])] = row
     return series
@@ -123,8 +125,9 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table")
     parser.add_argument("picture")
-    parser.add_argument("--head-dim", type=int, default=128)
-    parser.add_argument("--group", type=int, default=4)
+    parser.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument("--group", type=int, default=3)
+    parser.add_argument("--kv-heads", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     series = load(args.table, args)

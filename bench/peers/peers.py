@@ -3,7 +3,7 @@
 
     bench/peers/peers.py [--model model.gguf] [--depths 0,1024,4096,8192,16384,30000]
                          [--threads 1,2] [--batches 1,4,8,16] [--rounds 3] [--csv table.csv]
-    bench/peers/peers.py --build-ik        # builds ik_llama.cpp for this CPU first (see below)
+    bench/peers/peers.py --build-ik        # builds ik_llama.cpp for this CPU (see below), no more
 
 Nothing here is a dependency of the product. Who takes part:
 
@@ -51,12 +51,17 @@ def setup_says(flag):
                           check=True).stdout.strip()
 
 
-def run(command):
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+def run(command, limit=None):
+    """Its stdout; of one that is not done after `limit` seconds what it has printed so far."""
+    words = [str(word) for word in command]
+    try:
+        result = subprocess.run(words, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired as late:
+        return (late.stdout or b"").decode()
     if result.returncode != 0:
         last = (result.stderr.strip() or result.stdout.strip()).splitlines()[-3:]
         raise RuntimeError(f"{pathlib.Path(command[0]).name} failed: {' / '.join(last)}")
-    return result.stdout
+    return result.stdout + result.stderr  # some peers print their tables there
 
 
 def build_ik(folder):
@@ -132,7 +137,7 @@ def run_ik_depths(args, threads, depths, table):
     context = max(depths) // PREFILL_TOKENS * PREFILL_TOKENS + PREFILL_TOKENS
     for kind in IK_TYPES:
         out = run([args.ik / "llama-sweep-bench", "-m", args.model, "-t", threads, "-c", context,
-                   "-b", PREFILL_TOKENS, "-ub", PREFILL_TOKENS, "-fa", "-ctk", kind, "-ctv", kind,
+                   "-b", PREFILL_TOKENS, "-ub", PREFILL_TOKENS, "-fa", "on", "-ctk", kind, "-ctv", kind,
                    "-ngl", 0])
         for match in re.finditer(r"^\|" + r"\s*([\d.]+)\s*\|" * 7, out, re.MULTILINE):
             depth = nearest(int(match[3]), depths)
@@ -145,7 +150,7 @@ def run_ik_batches(args, threads, batch, depth, table):
     context = batch * (depth + args.decode)
     for kind in IK_TYPES:
         out = run([args.ik / "llama-batched-bench", "-m", args.model, "-t", threads, "-c", context,
-                   "-b", PREFILL_TOKENS, "-ub", PREFILL_TOKENS, "-fa", "-ctk", kind, "-ctv", kind,
+                   "-b", PREFILL_TOKENS, "-ub", PREFILL_TOKENS, "-fa", "on", "-ctk", kind, "-ctv", kind,
                    "-npp", max(depth, 1), "-ntg", args.decode, "-npl", batch, "-ngl", 0])
         for match in re.finditer(r"^\|" + r"\s*([\d.]+)\s*\|" * 10, out, re.MULTILINE):
             table.add(f"ik_llama.cpp {kind}", "decode", threads, batch, depth, match[8])
@@ -155,7 +160,7 @@ def run_python_peer(args, name, threads, depths, table):
     """A script beside this one, in the peers' own environment: lines `test depth tokens/s`."""
     script = pathlib.Path(__file__).parent / PYTHON_PEERS[name][1]
     out = run([args.python, script, "--model", args.model, "--threads", threads, "--depths",
-               ",".join(map(str, depths)), "--decode", args.decode])
+               ",".join(map(str, depths)), "--decode", args.decode], args.limit)
     for match in re.finditer(r"^row (\S+) (prefill|decode) (\d+) ([\d.]+)$", out, re.MULTILINE):
         table.add(f"{name} {match[1]}", match[2], threads, 1, int(match[3]), match[4])
 
@@ -251,6 +256,8 @@ def parse():
     parser.add_argument("--decode", type=int, default=16, help="steps per turn")
     parser.add_argument("--turns", type=int, default=3, help="of compare_llama in a round")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=300,
+                        help="seconds for OpenVINO GenAI and mistral.rs each")
     parser.add_argument("--csv", type=pathlib.Path)
     parser.add_argument("--build-ik", action="store_true")
     args = parser.parse_args()
@@ -261,6 +268,7 @@ def parse():
         args.model = pathlib.Path(setup_says("--print-model"))
     if args.build_ik:
         build_ik(peers)
+        sys.exit()
     return args
 
 

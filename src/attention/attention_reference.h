@@ -34,6 +34,7 @@
 #include "codec/correction.h"
 #include "codec/rotation.h"
 #include "codec/scale_fit.h"
+#include "codec/stored_run.h"
 
 namespace turboquant::attention_test {
 
@@ -294,39 +295,12 @@ inline std::vector<float> Reference::ExactRows(const ReferenceSide& data, int bl
 // Exact values of a block to the run of one KV head, by the codec's plain code.
 inline void Reference::EncodeSide(KvSide side, const ReferenceFormat& format, std::vector<float> x,
                                   int head, uint8_t* run) const {
-  const KvBlockLayout& layout = format.layout;
-  const KvSideSpec& side_spec = format.Side(side);
-  const bool key = side == KvSide::kKey;
-  const auto f16_at = [run](size_t offset) { return reinterpret_cast<uint16_t*>(run + offset); };
-  if (key && side_spec.HasMean()) {
-    CenterKeys({x.data(), spec_.block_size, spec_.head_dim, MeanBits(side_spec.dtype),
-                run + layout.k_mean, f16_at(layout.k_mean_scale)});
-  }
-  const size_t scales_at = key ? layout.k_scales : layout.v_scales;
-  std::array<uint16_t, kMaxBlockTokens> fitted;
-  uint16_t* scales = f16_at(scales_at);
-  if (side_spec.HasByteScales()) {
-    FitScales({side_spec.dtype, x.data(), spec_.block_size, spec_.head_dim, run + scales_at,
-               reinterpret_cast<int16_t*>(run + (key ? layout.k_scale_bias : layout.v_scale_bias)),
-               fitted.data()});
-    scales = fitted.data();
-  }
-  HeadScales given = ScalesOfHead(side_spec, Static(side), head, spec_.head_dim);
-  std::array<float, kMaxHeadDimOfSpec> corrected;
-  if (side_spec.HasCorrection()) {
-    uint16_t* correction = f16_at(key ? layout.k_correction : layout.v_correction);
-    *correction = MeasureRange({x.data(), spec_.block_size, spec_.head_dim, side_spec.dtype, given})
-                      .correction;
-    given = Corrected(given, *correction, spec_.head_dim, &corrected);
-  }
-  EncodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
-              .spec = side_spec,
-              .x = x.data(),
-              .static_scales = given,
-              .lines = run + (key ? layout.k_lines : layout.v_lines),
-              .scales = scales,
-              .zero_points = f16_at(key ? layout.k_zero_points : layout.v_zero_points),
-              .end_codes = nullptr});
+  WriteRun({.spec = &format.spec,
+            .layout = &format.layout,
+            .side = side,
+            .x = x.data(),
+            .static_scales = ScalesOfHead(format.Side(side), Static(side), head, spec_.head_dim),
+            .run = run});
 }
 
 inline bool Reference::IsEncoded(const ReferenceFormat& format, const uint8_t* block_bytes,

@@ -29,20 +29,69 @@ void AddMean(const ReadRunArgs& args) {
   }
 }
 
+// Where a side lies in a run.
+struct Offsets {
+  size_t lines, scales, zero_points, scale_bias, correction;
+  Offsets(const KvBlockLayout& layout, KvSide side) {
+    const bool key = side == KvSide::kKey;
+    lines = key ? layout.k_lines : layout.v_lines;
+    scales = key ? layout.k_scales : layout.v_scales;
+    zero_points = key ? layout.k_zero_points : layout.v_zero_points;
+    scale_bias = key ? layout.k_scale_bias : layout.v_scale_bias;
+    correction = key ? layout.k_correction : layout.v_correction;
+  }
+};
+
 }  // namespace
+
+void WriteRun(const WriteRunArgs& args) {
+  const KvCacheSpec& spec = *args.spec;
+  const bool key = args.side == KvSide::kKey;
+  const KvSideSpec& side = key ? spec.k : spec.v;
+  const Offsets at(*args.layout, args.side);
+  const auto halves_at = [&](size_t offset) {
+    return reinterpret_cast<uint16_t*>(args.run + offset);
+  };
+  if (key && side.HasMean()) {
+    CenterKeys({args.x, spec.block_size, spec.head_dim, MeanBits(side.dtype),
+                args.run + args.layout->k_mean, halves_at(args.layout->k_mean_scale)});
+  }
+  std::array<uint16_t, kMaxBlockTokens> fitted;
+  uint16_t* scales = halves_at(at.scales);
+  if (side.HasByteScales()) {
+    FitScales({side.dtype, args.x, spec.block_size, spec.head_dim, args.run + at.scales,
+               reinterpret_cast<int16_t*>(args.run + at.scale_bias), fitted.data()});
+    scales = fitted.data();
+  }
+  HeadScales given = args.static_scales;
+  std::array<float, kMaxHeadDimOfSpec> corrected;
+  if (side.HasCorrection()) {
+    uint16_t* correction = halves_at(at.correction);
+    *correction =
+        MeasureRange({args.x, spec.block_size, spec.head_dim, side.dtype, given}).correction;
+    given = Corrected(given, *correction, spec.head_dim, &corrected);
+  }
+  EncodeTile(
+      {.shape = {.side = args.side, .num_tokens = spec.block_size, .head_dim = spec.head_dim},
+       .spec = side,
+       .x = args.x,
+       .static_scales = given,
+       .lines = args.run + at.lines,
+       .scales = scales,
+       .zero_points = halves_at(at.zero_points),
+       .end_codes = nullptr});
+}
 
 void ReadRun(const ReadRunArgs& args) {
   const KvCacheSpec& spec = *args.spec;
-  const KvBlockLayout& layout = *args.layout;
   const bool key = args.side == KvSide::kKey;
   const KvSideSpec& side = key ? spec.k : spec.v;
-  const size_t scales_at = key ? layout.k_scales : layout.v_scales;
-  const uint16_t* scales = HalvesAt(args.run, scales_at);
+  const Offsets at(*args.layout, args.side);
+  const uint16_t* scales = HalvesAt(args.run, at.scales);
   std::array<uint16_t, kMaxBlockTokens> expanded;
   if (side.HasByteScales()) {
-    const size_t bias_at = key ? layout.k_scale_bias : layout.v_scale_bias;
-    ExpandScales({.codes = args.run + scales_at,
-                  .bias = static_cast<int16_t>(*HalvesAt(args.run, bias_at)),
+    ExpandScales({.codes = args.run + at.scales,
+                  .bias = static_cast<int16_t>(*HalvesAt(args.run, at.scale_bias)),
                   .num_tokens = spec.block_size,
                   .scales = expanded.data()});
     scales = expanded.data();
@@ -50,15 +99,14 @@ void ReadRun(const ReadRunArgs& args) {
   std::array<float, kMaxHeadDimOfSpec> channels;
   HeadScales given = args.static_scales;
   if (side.HasCorrection()) {
-    const size_t correction_at = key ? layout.k_correction : layout.v_correction;
-    given = Corrected(given, *HalvesAt(args.run, correction_at), spec.head_dim, &channels);
+    given = Corrected(given, *HalvesAt(args.run, at.correction), spec.head_dim, &channels);
   }
   DecodeTile(
       {.shape = {.side = args.side, .num_tokens = spec.block_size, .head_dim = spec.head_dim},
        .spec = side,
-       .lines = args.run + (key ? layout.k_lines : layout.v_lines),
+       .lines = args.run + at.lines,
        .scales = scales,
-       .zero_points = HalvesAt(args.run, key ? layout.k_zero_points : layout.v_zero_points),
+       .zero_points = HalvesAt(args.run, at.zero_points),
        .static_scales = given,
        .x = args.x});
   if (key && side.HasMean()) AddMean(args);

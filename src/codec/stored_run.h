@@ -1,5 +1,6 @@
-// Reads one side of a stored run back: what attention takes the codes for. Plain code, for tests
-// and measurements.
+// One side of a run (the tokens of one KV head in a block), written and read back by the codec's
+// plain code: what kernels must write, and what attention takes the codes for. For tests and
+// measurements.
 #ifndef TURBOQUANT_CODEC_STORED_RUN_H_
 #define TURBOQUANT_CODEC_STORED_RUN_H_
 
@@ -8,6 +9,16 @@
 #include "codec/kv_cache_spec.h"
 
 namespace turboquant {
+
+struct WriteRunArgs {
+  const KvCacheSpec* spec;
+  const KvBlockLayout* layout;  // of spec
+  KvSide side;
+  float* x;  // [block_size][head_dim], rounded to the exact format; keys are centered
+  HeadScales static_scales;  // read for static granularities only
+  uint8_t* run;              // out: all of the side but padding
+};
+void WriteRun(const WriteRunArgs& args);
 
 struct ReadRunArgs {
   const KvCacheSpec* spec;

@@ -8,8 +8,11 @@
 #include <span>
 #include <vector>
 
+#include "base/aligned_buffer.h"
+#include "base/check.h"
 #include "base/half.h"
 #include "codec/rotation.h"
+#include "codec/stored_run.h"
 
 namespace turboquant {
 namespace {
@@ -93,7 +96,26 @@ void RoundKivi(float* group, size_t stride, int bits) {
   }
 }
 
-enum class Rule : uint8_t { kQ80, kQ40, kQ40Delta, kTurboQuant, kKivi };
+KvCacheSpec OurSpec(std::string_view format, int head_dim, int block_size) {
+  const auto sides = ParseKvFormat(std::string(format), "", "", nullptr);
+  CHECK(sides.has_value());
+  return {.k = sides->k,
+          .v = sides->v,
+          .num_kv_heads = 1,
+          .head_dim = head_dim,
+          .block_size = block_size};
+}
+
+// A rotated block through our own codec.
+void RoundOurs(std::string_view format, KvSide side, float* x, int num_tokens, int head_dim) {
+  const KvCacheSpec spec = OurSpec(format, head_dim, num_tokens);
+  const KvBlockLayout layout(spec);
+  AlignedBuffer<uint8_t> run(layout.bytes_per_head);
+  WriteRun({&spec, &layout, side, x, HeadScales{}, run.data()});
+  ReadRun({&spec, &layout, side, run.data(), HeadScales{}, x});
+}
+
+enum class Rule : uint8_t { kQ80, kQ40, kQ40Delta, kTurboQuant, kKivi, kOurs };
 struct Kind {
   std::string_view name;
   Rule rule;
@@ -110,9 +132,11 @@ constexpr std::array kKinds = {Kind{"q8_0", Rule::kQ80, 8, false, false},
                                Kind{"turboquant_mse3", Rule::kTurboQuant, 3, true, false},
                                Kind{"turboquant_mse2", Rule::kTurboQuant, 2, true, false},
                                Kind{"kivi4", Rule::kKivi, 4, false, false},
-                               Kind{"kivi2", Rule::kKivi, 2, false, false}};
+                               Kind{"kivi2", Rule::kKivi, 2, false, false},
+                               Kind{"int8", Rule::kOurs, 8, true, false},
+                               Kind{"int4", Rule::kOurs, 4, true, false}};
 
-double BitsPerValue(const Kind& kind, int head_dim) {
+double BitsPerValue(const Kind& kind, int head_dim, int block_size) {
   switch (kind.rule) {
     case Rule::kQ80:
     case Rule::kQ40:
@@ -122,6 +146,10 @@ double BitsPerValue(const Kind& kind, int head_dim) {
       return kind.bits + 16.0 / head_dim;
     case Rule::kKivi:
       return kind.bits + 32.0 / kGroup;
+    case Rule::kOurs: {
+      const KvBlockLayout layout(OurSpec(kind.name, head_dim, block_size));
+      return 4.0 * static_cast<double>(layout.bytes_per_head) / (head_dim * block_size);
+    }
   }
   return 0;
 }
@@ -156,7 +184,9 @@ class Rounding : public KvRecipe {
                          .inverse = false};
     if (kind_.rotated) Rotate(rotate);
     const size_t count = static_cast<size_t>(num_tokens) * d;
-    if (kind_.rule == Rule::kKivi && side == KvSide::kKey) {
+    if (kind_.rule == Rule::kOurs) {
+      RoundOurs(kind_.name, side, x, num_tokens, head_dim);
+    } else if (kind_.rule == Rule::kKivi && side == KvSide::kKey) {
       for (size_t at = 0; at < count; at += kGroup * d) {
         for (size_t c = 0; c < d; ++c) RoundKivi(x + at + c, d, kind_.bits);
       }
@@ -185,6 +215,8 @@ class Rounding : public KvRecipe {
         return RoundTurboQuant(unit, levels_);
       case Rule::kKivi:
         return RoundKivi(unit.data(), 1, kind_.bits);
+      case Rule::kOurs:  // a block at a time
+        break;
     }
   }
 
@@ -212,7 +244,7 @@ Result<Recipe> MakeRecipe(std::string_view text, int head_dim, int block_size,
                 text, head_dim, block_size, kGroup);
   }
   return Recipe{.name = std::string(text),
-                .bits_per_value = BitsPerValue(*kind, head_dim),
+                .bits_per_value = BitsPerValue(*kind, head_dim, block_size),
                 .at_once = kind->at_once,
                 .rounding = std::make_unique<Rounding>(*kind, num_sink_tokens)};
 }

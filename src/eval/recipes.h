@@ -10,6 +10,9 @@
 //                        what was stored of the one before
 //   kivi4, kivi2         KIVI (arXiv 2402.02750): K per channel over 32 tokens, V per token over 32
 //                        channels, each with an f16 step and minimum
+//   int8, int4           ours, from the very codes, but read in floating point: what int8 and int4
+//   cost
+//                        beyond that is the cost of attention's integer arithmetic
 // These follow our rule: newest partial block and sinks exact. "_at_once" rounds every token when
 // it arrives, as llama.cpp does: q8_0_at_once, q4_0_at_once. Their queries stay f32, unlike
 // llama.cpp's.

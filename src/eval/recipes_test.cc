@@ -83,6 +83,17 @@ TEST(Recipes, KiviScalesKeysByChannelAndValuesByToken) {
   }
 }
 
+// int8: a step of the row's extreme of 64 normal values (2.6) by 127. int4: less than the 0.0095
+// that is least for one scale (Max 1960), since every row has a scale that was searched for it.
+TEST(Recipes, OurCodecHasTheErrorOfItsCodes) {
+  EXPECT_NEAR(RelativeError("int8", KvSide::kValue), std::pow(2.6 / 127, 2) / 12, 6e-6);
+  EXPECT_NEAR(RelativeError("int8", KvSide::kKey), std::pow(2.6 / 127, 2) / 12, 6e-6);
+  for (const KvSide side : {KvSide::kKey, KvSide::kValue}) {
+    EXPECT_THAT(RelativeError("int4", side),
+                testing::AllOf(testing::Gt(0.006), testing::Lt(0.0085)));
+  }
+}
+
 TEST(Recipes, ZerosStayZeros) {
   for (const char* name : {"q8_0", "q4_0", "q4_0_rotated", "turboquant_mse4", "kivi4", "kivi2"}) {
     std::vector<float> x(size_t{kTokens} * kHeadDim, 0.0f);
@@ -116,6 +127,7 @@ TEST(Recipes, BitsCountTheScales) {
   EXPECT_EQ(Make("q4_0_rotated").bits_per_value, 4.5);
   EXPECT_EQ(Make("turboquant_mse4").bits_per_value, 4.25);
   EXPECT_EQ(Make("kivi2").bits_per_value, 3.0);
+  EXPECT_EQ(Make("int8").bits_per_value, 8.25);
 }
 
 TEST(Recipes, UnknownNamesAndShapesAreRefused) {

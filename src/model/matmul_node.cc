@@ -14,14 +14,26 @@ namespace {
 constexpr int kUnitsPerThread = 8;
 constexpr int kRowsPerUnit = 256;
 
-std::optional<WeightType> TypeOf(const ggml_tensor* weights) {
-  switch (static_cast<int>(weights->type)) {
+std::optional<WeightType> TypeOf(ggml_type type) {
+  switch (static_cast<int>(type)) {
     case GGML_TYPE_Q4_0:
       return WeightType::kQ4_0;
     case GGML_TYPE_Q4_1:
       return WeightType::kQ4_1;
+    case GGML_TYPE_Q5_0:
+      return WeightType::kQ5_0;
+    case GGML_TYPE_Q5_1:
+      return WeightType::kQ5_1;
     case GGML_TYPE_Q8_0:
       return WeightType::kQ8_0;
+    case GGML_TYPE_IQ4_NL:
+      return WeightType::kIq4Nl;
+    case GGML_TYPE_Q4_K:
+      return WeightType::kQ4K;
+    case GGML_TYPE_Q5_K:
+      return WeightType::kQ5K;
+    case GGML_TYPE_Q6_K:
+      return WeightType::kQ6K;
     default:
       return std::nullopt;
   }
@@ -91,11 +103,15 @@ void ProductNode(ggml_tensor* dst, int ith, int nth, void* userdata) {
 
 }  // namespace
 
+bool CanMultiply(const MatmulKernels& kernels, ggml_type type, int64_t columns, int64_t outputs) {
+  const std::optional<WeightType> ours = TypeOf(type);
+  return kernels.matmul != nullptr && ours.has_value() && columns % LayoutOf(*ours).columns == 0 &&
+         outputs % kOutputsPerUnit == 0;
+}
+
 ggml_tensor* MatmulNodes::Product(ggml_context* context, ggml_tensor* weights, ggml_tensor* x) {
-  const std::optional<WeightType> type = TypeOf(weights);
-  const bool ours = kernels_.matmul != nullptr && type.has_value() && HasPlainRows(weights) &&
-                    HasPlainRows(x) && x->type == GGML_TYPE_F32 &&
-                    weights->ne[0] % kWeightBlock == 0 && weights->ne[1] % kOutputsPerUnit == 0;
+  const bool ours = CanMultiply(kernels_, weights->type, weights->ne[0], weights->ne[1]) &&
+                    HasPlainRows(weights) && HasPlainRows(x) && x->type == GGML_TYPE_F32;
   if (!ours) return ggml_mul_mat(context, weights, x);
   CHECK_EQ(weights->ne[0], x->ne[0]);
   if (x != x_) {
@@ -106,7 +122,7 @@ ggml_tensor* MatmulNodes::Product(ggml_context* context, ggml_tensor* weights, g
   }
   MatmulNode& node = nodes_.emplace_back();
   node.kernels = kernels_;
-  node.type = *type;
+  node.type = *TypeOf(weights->type);
   std::array<ggml_tensor*, 2> sources = {weights, quantized_};
   return ggml_custom_4d(context, GGML_TYPE_F32, weights->ne[1], x->ne[1], 1, 1, sources.data(), 2,
                         ProductNode, GGML_N_TASKS_MAX, &node);

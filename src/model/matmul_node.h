@@ -21,6 +21,10 @@ struct MatmulNode {
   std::atomic<int> next{0}, finished{0};
 };
 
+// Whether one of these kernels multiplies matrices of this type and shape, [columns, outputs], from
+// the layout of the file.
+bool CanMultiply(const MatmulKernels& kernels, ggml_type type, int64_t columns, int64_t outputs);
+
 class MatmulNodes {
  public:
   // kernels: none = every product is ggml's.

@@ -4,75 +4,24 @@
 //   [column / 4][16 outputs][4 columns]
 // a chunk of columns at a time, which stays in the L1 cache while all rows go by. A 32-bit lane is
 // an output; four columns of a row of x are broadcast to all lanes. vpmaddubsw takes weights as u8
-// and x as s8: products of 4-bit codes are added up in 16 bits over a whole block (16 x 15 x 127 <
-// 2^15), those of 8-bit ones (|w| and x with the sign of w) are widened at once.
+// and x as s8 (or |w| and x with the sign of w); as many products are added up in 16 bits as fit
+// there: 16 x 15 x 127, 8 x 31 x 127 and 8 x 32 x 127 < 2^15.
 //
-// Few rows: unpacking costs more than it saves. Eight outputs at a time, each with the 32 columns
-// of a block side by side, then a transposing addition brings the eight sums together.
+// Few rows: unpacking costs more than it saves. Eight outputs at a time, each with 32 columns side
+// by side, then a transposing addition brings the eight sums together.
 #include "kernels/matmul.h"
 
 #include "kernels/avx2/kernels.h"
 #include "kernels/avx2/vec.h"
+#include "kernels/avx2/weight_blocks.h"
 
 namespace turboquant::avx2 {
 namespace {
 
-constexpr int kOutputs = kOutputsPerUnit;  // of a panel: two vectors
-constexpr int kQuads = kWeightBlock / 4;   // four columns each, of a block
-constexpr int kChunkBlocks = 32;           // of a panel
-constexpr int kFewRows = 8;                // at most; from there on a panel pays
-
-// What blocks of a type are made of.
-template <WeightType kType>
-struct Traits {
-  static constexpr bool kNibbles = kType != WeightType::kQ8_0;
-  static constexpr bool kHasMin = kNibbles;
-  static constexpr size_t kBytes = WeightBlockBytes(kType);
-  static constexpr size_t kCodesAt = kType == WeightType::kQ4_1 ? 4 : 2;
-
-  // Codes of a block: u8, or s8 of q8_0.
-  TQ_ALWAYS_INLINE static __m256i Codes(const uint8_t* block) {
-    if constexpr (!kNibbles) return LoadBytes(block + kCodesAt);
-    const __m128i bytes = LoadBytes16(block + kCodesAt);
-    const __m256i both = _mm256_set_m128i(_mm_srli_epi16(bytes, 4), bytes);
-    return _mm256_and_si256(both, _mm256_set1_epi8(15));
-  }
-  // Scales and mins of 8 outputs, `stride` bytes apart.
-  TQ_ALWAYS_INLINE static void Factors(const uint8_t* block, size_t stride, __m256* scale,
-                                       __m256* min) {
-    if constexpr (kType == WeightType::kQ4_1) {  // scale and min side by side
-      const __m128i low = FourDwords(block, stride), high = FourDwords(block + 4 * stride, stride);
-      const __m128i first = _mm_set1_epi32(0xFFFF);
-      *scale =
-          _mm256_cvtph_ps(_mm_packus_epi32(_mm_and_si128(low, first), _mm_and_si128(high, first)));
-      *min = _mm256_cvtph_ps(_mm_packus_epi32(_mm_srli_epi32(low, 16), _mm_srli_epi32(high, 16)));
-    } else {
-      *scale = _mm256_cvtph_ps(EightHalves(block, stride));
-      *min = _mm256_mul_ps(*scale, _mm256_set1_ps(-8.0f));
-    }
-  }
-
- private:
-  TQ_ALWAYS_INLINE static int DwordAt(const uint8_t* p) {
-    int bits;
-    __builtin_memcpy(&bits, p, sizeof(bits));
-    return bits;
-  }
-  TQ_ALWAYS_INLINE static __m128i FourDwords(const uint8_t* p, size_t stride) {
-    return _mm_setr_epi32(DwordAt(p), DwordAt(p + stride), DwordAt(p + 2 * stride),
-                          DwordAt(p + 3 * stride));
-  }
-  TQ_ALWAYS_INLINE static short HalfAt(const uint8_t* p) {
-    short bits;
-    __builtin_memcpy(&bits, p, sizeof(bits));
-    return bits;
-  }
-  TQ_ALWAYS_INLINE static __m128i EightHalves(const uint8_t* p, size_t stride) {
-    return _mm_setr_epi16(HalfAt(p), HalfAt(p + stride), HalfAt(p + 2 * stride),
-                          HalfAt(p + 3 * stride), HalfAt(p + 4 * stride), HalfAt(p + 5 * stride),
-                          HalfAt(p + 6 * stride), HalfAt(p + 7 * stride));
-  }
-};
+constexpr int kOutputs = kOutputsPerUnit;     // of a panel: two vectors
+constexpr int kQuads = kActivationBlock / 4;  // four columns each
+constexpr int kPanelBlocks = 32;              // of 32 columns each
+constexpr int kFewRows = 8;                   // at most; from there on a panel pays
 
 // A quantized row.
 struct Activations {
@@ -84,79 +33,94 @@ struct Activations {
 Activations RowOf(const MatmulArgs& args, int row) {
   const uint8_t* x = args.x + Size(row) * args.x_stride;
   const auto* scales = reinterpret_cast<const float*>(x + args.num_columns);
-  return {x, scales, scales + args.num_columns / kWeightBlock};
+  return {x, scales, scales + args.num_columns / kActivationBlock};
+}
+
+// Products of weights and x, pairs of columns added in 16 bits.
+template <bool kSigned>
+TQ_ALWAYS_INLINE __m256i Products(__m256i w, __m256i x) {
+  if constexpr (!kSigned) return _mm256_maddubs_epi16(w, x);
+  return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
 
 // ---- many rows ----
 
 struct Panel {
-  alignas(64) uint8_t codes[kChunkBlocks * kWeightBlock * kOutputs];
-  alignas(64) float scales[kChunkBlocks][kOutputs];
-  alignas(64) float mins[kChunkBlocks][kOutputs];
+  alignas(64) uint8_t codes[kPanelBlocks * kActivationBlock * kOutputs];
+  alignas(64) float scales[2 * kPanelBlocks][kOutputs];
+  alignas(64) float mins[kPanelBlocks][kOutputs];
 };
 
-// Blocks [first, first + count) of 16 outputs.
+// Columns [32 * first, 32 * (first + count)) of 16 outputs.
 template <WeightType kType>
 void FillPanel(const MatmulArgs& args, int output, int first, int count, Panel* panel) {
-  using T = Traits<kType>;
-  const uint8_t* rows = args.weights + Size(output) * args.weights_stride + Size(first) * T::kBytes;
+  using W = Weights<kType>;
+  const uint8_t* rows = args.weights + Size(output) * args.weights_stride +
+                        Size(first / W::kSubBlocks) * W::kLayout.bytes;
   for (int n = 0; n < kOutputs; ++n) {
     const uint8_t* block = rows + Size(n) * args.weights_stride;
-    for (int b = 0; b < count; ++b, block += T::kBytes) {
-      alignas(32) uint8_t bytes[kWeightBlock];
-      StoreBytes(bytes, T::Codes(block));
-      uint8_t* lane = panel->codes + Size(b) * kWeightBlock * kOutputs + 4 * Size(n);
-      for (int q = 0; q < kQuads; ++q) {
-        __builtin_memcpy(lane + Size(q) * 4 * kOutputs, bytes + 4 * q, 4);
+    uint8_t* lane = panel->codes + 4 * Size(n);
+    for (int b = 0; b < count; b += W::kSubBlocks, block += W::kLayout.bytes) {
+      for (int j = 0; j < W::kSubBlocks; ++j, lane += kActivationBlock * kOutputs) {
+        alignas(32) uint8_t bytes[kActivationBlock];
+        StoreBytes(bytes, W::Codes(block, j));
+        for (int q = 0; q < kQuads; ++q) {
+          __builtin_memcpy(lane + Size(q) * 4 * kOutputs, bytes + 4 * q, 4);
+        }
       }
     }
   }
-  for (int b = 0; b < count; ++b) {
+  for (int b = 0; b < count; b += W::kSubBlocks, rows += W::kLayout.bytes) {
     for (int half = 0; half < 2; ++half) {
-      __m256 scale, min;
-      T::Factors(rows + Size(8 * half) * args.weights_stride + Size(b) * T::kBytes,
-                 args.weights_stride, &scale, &min);
-      _mm256_store_ps(panel->scales[b] + 8 * half, scale);
-      _mm256_store_ps(panel->mins[b] + 8 * half, min);
+      typename W::Factors factors;
+      W::Load(rows + Size(8 * half) * args.weights_stride, args.weights_stride, &factors);
+      for (int j = 0; j < W::kSubBlocks; ++j) {
+        for (int g = 0; g < W::kGroups; ++g) {
+          _mm256_store_ps(panel->scales[(b + j) * W::kGroups + g] + 8 * half,
+                          factors.scales[j * W::kGroups + g]);
+        }
+        if constexpr (W::kHasMin) {
+          _mm256_store_ps(panel->mins[b + j] + 8 * half, factors.mins[j]);
+        }
+      }
     }
   }
 }
 
-// Sums of codes over a block, 16 outputs, kRows rows; lanes are outputs.
+// Sums of codes over a group of columns, 16 outputs, kRows rows; lanes are outputs.
 template <WeightType kType, int kRows>
 TQ_ALWAYS_INLINE void Dots(const uint8_t* panel, const Activations* x, int column,
                            __m256i (&dots)[kRows][2]) {
+  using W = Weights<kType>;
+  constexpr int kGroupQuads = kQuads / W::kGroups;
   const __m256i ones = _mm256_set1_epi16(1);
   for (int r = 0; r < kRows; ++r) dots[r][0] = dots[r][1] = _mm256_setzero_si256();
 #pragma GCC unroll 8
-  for (int q = 0; q < kQuads; ++q) {
-    const __m256i w0 = LoadBytes(panel + 64 * q), w1 = LoadBytes(panel + 64 * q + 32);
+  for (int first = 0; first < kGroupQuads; first += W::kQuadsPerSum) {
+    __m256i sums[kRows][2];
+    for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const __m256i quad = BroadcastQuad(x[r].codes + column + 4 * q);
-      if constexpr (Traits<kType>::kNibbles) {
-        dots[r][0] = _mm256_add_epi16(dots[r][0], _mm256_maddubs_epi16(w0, quad));
-        dots[r][1] = _mm256_add_epi16(dots[r][1], _mm256_maddubs_epi16(w1, quad));
-      } else {
-        const __m256i p0 = _mm256_maddubs_epi16(_mm256_abs_epi8(w0), _mm256_sign_epi8(quad, w0));
-        const __m256i p1 = _mm256_maddubs_epi16(_mm256_abs_epi8(w1), _mm256_sign_epi8(quad, w1));
-        dots[r][0] = _mm256_add_epi32(dots[r][0], _mm256_madd_epi16(p0, ones));
-        dots[r][1] = _mm256_add_epi32(dots[r][1], _mm256_madd_epi16(p1, ones));
+    for (int q = first; q < first + W::kQuadsPerSum; ++q) {
+      const __m256i w0 = LoadBytes(panel + 64 * q), w1 = LoadBytes(panel + 64 * q + 32);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const __m256i quad = BroadcastQuad(x[r].codes + column + 4 * q);
+        sums[r][0] = _mm256_add_epi16(sums[r][0], Products<W::kSigned>(w0, quad));
+        sums[r][1] = _mm256_add_epi16(sums[r][1], Products<W::kSigned>(w1, quad));
       }
     }
-  }
-  if constexpr (Traits<kType>::kNibbles) {
     for (int r = 0; r < kRows; ++r) {
-      dots[r][0] = _mm256_madd_epi16(dots[r][0], ones);
-      dots[r][1] = _mm256_madd_epi16(dots[r][1], ones);
+      dots[r][0] = _mm256_add_epi32(dots[r][0], _mm256_madd_epi16(sums[r][0], ones));
+      dots[r][1] = _mm256_add_epi32(dots[r][1], _mm256_madd_epi16(sums[r][1], ones));
     }
   }
 }
 
-// Adds what the panel's blocks give to 16 outputs of kRows rows. `first`: of the panel's blocks.
+// Adds what the panel's columns give to 16 outputs of kRows rows.
 template <WeightType kType, int kRows>
 void AddTile(const MatmulArgs& args, const Panel& panel, int output, int first, int count,
              int row) {
+  using W = Weights<kType>;
   Activations x[kRows];
   __m256 acc[kRows][2];
   float* out = args.out + Size(row) * args.out_stride + Size(output);
@@ -168,16 +132,24 @@ void AddTile(const MatmulArgs& args, const Panel& panel, int output, int first, 
     }
   }
   for (int b = 0; b < count; ++b) {
-    __m256i dots[kRows][2];
-    Dots<kType, kRows>(panel.codes + Size(b) * kWeightBlock * kOutputs, x,
-                       (first + b) * kWeightBlock, dots);
-    for (int r = 0; r < kRows; ++r) {
-      const __m256 scale_x = _mm256_set1_ps(x[r].scales[first + b]);
-      const __m256 sum_x = _mm256_set1_ps(x[r].sums[first + b]);
-      for (int half = 0; half < 2; ++half) {
-        const __m256 scale = _mm256_mul_ps(_mm256_load_ps(panel.scales[b] + 8 * half), scale_x);
-        acc[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r][half]), scale, acc[r][half]);
-        if constexpr (Traits<kType>::kHasMin) {
+    for (int g = 0; g < W::kGroups; ++g) {
+      constexpr int kColumns = kActivationBlock / W::kGroups;
+      __m256i dots[kRows][2];
+      Dots<kType, kRows>(panel.codes + Size(b * kActivationBlock + g * kColumns) * kOutputs, x,
+                         (first + b) * kActivationBlock + g * kColumns, dots);
+      const float* scales = panel.scales[b * W::kGroups + g];
+      for (int r = 0; r < kRows; ++r) {
+        const __m256 scale_x = _mm256_set1_ps(x[r].scales[first + b]);
+        for (int half = 0; half < 2; ++half) {
+          const __m256 scale = _mm256_mul_ps(_mm256_load_ps(scales + 8 * half), scale_x);
+          acc[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r][half]), scale, acc[r][half]);
+        }
+      }
+    }
+    if constexpr (W::kHasMin) {
+      for (int r = 0; r < kRows; ++r) {
+        const __m256 sum_x = _mm256_set1_ps(x[r].sums[first + b]);
+        for (int half = 0; half < 2; ++half) {
           acc[r][half] =
               _mm256_fmadd_ps(_mm256_load_ps(panel.mins[b] + 8 * half), sum_x, acc[r][half]);
         }
@@ -195,10 +167,10 @@ template <WeightType kType>
 void ManyRows(const MatmulArgs& args) {
   constexpr int kTileRows = 4;
   Panel panel;
-  const int num_blocks = args.num_columns / kWeightBlock;
+  const int num_blocks = args.num_columns / kActivationBlock;
   for (int output = args.first_output; output < args.last_output; output += kOutputs) {
-    for (int first = 0; first < num_blocks; first += kChunkBlocks) {
-      const int count = num_blocks - first < kChunkBlocks ? num_blocks - first : kChunkBlocks;
+    for (int first = 0; first < num_blocks; first += kPanelBlocks) {
+      const int count = num_blocks - first < kPanelBlocks ? num_blocks - first : kPanelBlocks;
       FillPanel<kType>(args, output, first, count, &panel);
       int row = 0;
       for (; row + kTileRows <= args.num_rows; row += kTileRows) {
@@ -213,28 +185,43 @@ void ManyRows(const MatmulArgs& args) {
 
 // ---- few rows ----
 
-// Sums of the eight vectors' lanes, one lane each.
-TQ_ALWAYS_INLINE __m256i SumOfEach(const __m256i (&v)[8]) {
+// Sums of the lanes of eight vectors, one lane each: of the lower 128 bits and of the upper ones.
+TQ_ALWAYS_INLINE void SumOfEach(const __m256i (&v)[8], __m256i* lower, __m256i* upper) {
   const __m256i s01 = _mm256_hadd_epi32(v[0], v[1]), s23 = _mm256_hadd_epi32(v[2], v[3]);
   const __m256i s45 = _mm256_hadd_epi32(v[4], v[5]), s67 = _mm256_hadd_epi32(v[6], v[7]);
   const __m256i s0123 = _mm256_hadd_epi32(s01, s23), s4567 = _mm256_hadd_epi32(s45, s67);
-  return _mm256_add_epi32(_mm256_permute2x128_si256(s0123, s4567, 0x20),
-                          _mm256_permute2x128_si256(s0123, s4567, 0x31));
+  *lower = _mm256_permute2x128_si256(s0123, s4567, 0x20);
+  *upper = _mm256_permute2x128_si256(s0123, s4567, 0x31);
 }
 
+// One row with eight outputs, 32 columns; w: of each output.
 template <WeightType kType>
-TQ_ALWAYS_INLINE __m256i PairSums(__m256i w, __m256i x) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  if constexpr (Traits<kType>::kNibbles) {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), ones);
+TQ_ALWAYS_INLINE __m256 AddColumns(const __m256i (&w)[8], const Activations& x, int b,
+                                   const __m256* scales, __m256 min, __m256 acc) {
+  using W = Weights<kType>;
+  const __m256i codes = LoadBytes(x.codes + b * kActivationBlock);
+  __m256i sums[8], lower, upper;
+  for (int n = 0; n < 8; ++n) {
+    sums[n] = _mm256_madd_epi16(Products<W::kSigned>(w[n], codes), _mm256_set1_epi16(1));
   }
-  return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)), ones);
+  SumOfEach(sums, &lower, &upper);
+  const __m256 scale_x = _mm256_set1_ps(x.scales[b]);
+  if constexpr (W::kGroups == 2) {
+    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(lower), _mm256_mul_ps(scales[0], scale_x), acc);
+    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(upper), _mm256_mul_ps(scales[1], scale_x), acc);
+  } else {
+    const __m256 dots = _mm256_cvtepi32_ps(_mm256_add_epi32(lower, upper));
+    acc = _mm256_fmadd_ps(dots, _mm256_mul_ps(scales[0], scale_x), acc);
+  }
+  if constexpr (W::kHasMin) acc = _mm256_fmadd_ps(min, _mm256_set1_ps(x.sums[b]), acc);
+  return acc;
 }
 
 // Eight outputs of kRows rows.
 template <WeightType kType, int kRows>
 void AddEight(const MatmulArgs& args, int output) {
-  using T = Traits<kType>;
+  using W = Weights<kType>;
+  constexpr int kBlocks = W::kSubBlocks;
   // The next eight outputs are fetched in the order of memory, as much as a step uses up.
   const uint8_t* next = args.weights + Size(output + 8) * args.weights_stride;
   Activations x[kRows];
@@ -244,35 +231,25 @@ void AddEight(const MatmulArgs& args, int output) {
     acc[r] = _mm256_setzero_ps();
   }
   const uint8_t* block = args.weights + Size(output) * args.weights_stride;
-  for (int b = 0; b < args.num_columns / kWeightBlock; ++b, block += T::kBytes) {
-    __m256i w[8];
-    for (int n = 0; n < 8; ++n) {
-      w[n] = T::Codes(block + Size(n) * args.weights_stride);
-    }
-    for (size_t at = 0; at < 8 * T::kBytes; at += kLineBytes) __builtin_prefetch(next + at);
-    next += 8 * T::kBytes;
-    __m256 scale, min;
-    T::Factors(block, args.weights_stride, &scale, &min);
-    for (int r = 0; r < kRows; ++r) {
-      const __m256i codes = LoadBytes(x[r].codes + b * kWeightBlock);
-      __m256i sums[8];
-      for (int n = 0; n < 8; ++n) sums[n] = PairSums<kType>(w[n], codes);
-      const __m256 dots = _mm256_cvtepi32_ps(SumOfEach(sums));
-      acc[r] = _mm256_fmadd_ps(dots, _mm256_mul_ps(scale, _mm256_set1_ps(x[r].scales[b])), acc[r]);
-      if constexpr (T::kHasMin) {
-        acc[r] = _mm256_fmadd_ps(min, _mm256_set1_ps(x[r].sums[b]), acc[r]);
+  for (int first = 0; first < args.num_columns / kActivationBlock; first += kBlocks) {
+    typename W::Factors factors;
+    W::Load(block, args.weights_stride, &factors);
+    for (int j = 0; j < kBlocks; ++j) {
+      __m256i w[8];
+      for (int n = 0; n < 8; ++n) w[n] = W::Codes(block + Size(n) * args.weights_stride, j);
+      for (size_t at = 0; at < 8 * W::kLayout.bytes / kBlocks; at += kLineBytes) {
+        __builtin_prefetch(next + at);
+      }
+      next += 8 * W::kLayout.bytes / kBlocks;
+      for (int r = 0; r < kRows; ++r) {
+        acc[r] = AddColumns<kType>(w, x[r], first + j, factors.scales + j * W::kGroups,
+                                   factors.mins[j], acc[r]);
       }
     }
+    block += W::kLayout.bytes;
   }
   for (int r = 0; r < kRows; ++r) {
     _mm256_storeu_ps(args.out + Size(r) * args.out_stride + Size(output), acc[r]);
-  }
-}
-
-template <WeightType kType, int kRows>
-void FewRows(const MatmulArgs& args) {
-  for (int output = args.first_output; output < args.last_output; output += 8) {
-    AddEight<kType, kRows>(args, output);
   }
 }
 
@@ -281,27 +258,46 @@ void Multiply(const MatmulArgs& args) {
   if constexpr (kRows > kFewRows) {
     ManyRows<kType>(args);
   } else {
-    if (args.num_rows == kRows) return FewRows<kType, kRows>(args);
-    Multiply<kType, kRows + 1>(args);
+    if (args.num_rows != kRows) return Multiply<kType, kRows + 1>(args);
+    for (int output = args.first_output; output < args.last_output; output += 8) {
+      AddEight<kType, kRows>(args, output);
+    }
   }
 }
 
 }  // namespace
 
 void Matmul(const MatmulArgs& args) {
-  if (args.type == WeightType::kQ4_0) return Multiply<WeightType::kQ4_0>(args);
-  if (args.type == WeightType::kQ4_1) return Multiply<WeightType::kQ4_1>(args);
-  Multiply<WeightType::kQ8_0>(args);
+  switch (args.type) {
+    case WeightType::kQ4_0:
+      return Multiply<WeightType::kQ4_0>(args);
+    case WeightType::kQ4_1:
+      return Multiply<WeightType::kQ4_1>(args);
+    case WeightType::kQ5_0:
+      return Multiply<WeightType::kQ5_0>(args);
+    case WeightType::kQ5_1:
+      return Multiply<WeightType::kQ5_1>(args);
+    case WeightType::kQ8_0:
+      return Multiply<WeightType::kQ8_0>(args);
+    case WeightType::kIq4Nl:
+      return Multiply<WeightType::kIq4Nl>(args);
+    case WeightType::kQ4K:
+      return Multiply<WeightType::kQ4K>(args);
+    case WeightType::kQ5K:
+      return Multiply<WeightType::kQ5K>(args);
+    case WeightType::kQ6K:
+      return Multiply<WeightType::kQ6K>(args);
+  }
 }
 
 void QuantizeRow(const float* x, int num_columns, uint8_t* out) {
   auto* scales = reinterpret_cast<float*>(out + num_columns);
-  float* sums = scales + num_columns / kWeightBlock;
-  for (int b = 0; b < num_columns / kWeightBlock; ++b, x += kWeightBlock, out += kWeightBlock) {
+  float* sums = scales + num_columns / kActivationBlock;
+  for (int b = 0; b < num_columns / kActivationBlock; ++b) {
     __m256 v[4];
     __m256 max = _mm256_setzero_ps();
     for (int i = 0; i < 4; ++i) {
-      v[i] = _mm256_loadu_ps(x + 8 * i);
+      v[i] = _mm256_loadu_ps(x + b * kActivationBlock + 8 * i);
       max = _mm256_max_ps(max, Abs(v[i]));
     }
     const float amax = HorizontalMax(max);
@@ -314,7 +310,7 @@ void QuantizeRow(const float* x, int num_columns, uint8_t* out) {
     const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(codes[0], codes[1]),
                                               _mm256_packs_epi32(codes[2], codes[3]));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    StoreBytes(out, _mm256_permutevar8x32_epi32(packed, order));
+    StoreBytes(out + b * kActivationBlock, _mm256_permutevar8x32_epi32(packed, order));
     scales[b] = FromF16(ToF16(amax / 127.0f));
     sums[b] = scales[b] * static_cast<float>(HorizontalSum(sum));
   }
