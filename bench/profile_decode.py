@@ -23,7 +23,7 @@ GROUPS = [  # the first that matches
     ("storing K and V", r"Encode|FitScales|CenterKeys|StoreKv|WriteToken|WriteHalf|Gather|ToHalf"),
     ("attention: the rest", r"UnitWorker|AttendOneUnit|MergeHead|turboquant::.*Merge|PagedAttention|AttendPlan|StorePlan|AttentionState"),
     ("waiting", r"barrier|sched_yield|futex|pthread_|nanosleep|cpu_relax|poll"),
-    ("matrix products", r"ggml_vec_dot|gemm|gemv|mul_mat|sgemm|tinyBLAS|repack|quantize_row|quantize_mat|forward_mul"),
+    ("matrix products", r"AddEight|AddTile|FillPanel|QuantizeRow|ProductNode|QuantizeNode|::Matmul|ggml_vec_dot|gemm|gemv|mul_mat|sgemm|tinyBLAS|repack|quantize_row|quantize_mat|forward_mul"),
     ("norms, rope, other nodes", r"ggml_"),
     ("sampling", r"llama_sampler|Sampler|softmax_impl|top_k|std::sort|introsort"),
 ]

@@ -28,18 +28,12 @@ class NarrowTileEncoder {
   using Row = uint8_t[kMaxHeadDim];  // codes of one token
 
   static void Encode(const EncodeArgs& args) {
-    switch (args.spec.dtype) {
-      case KvCacheDtype::kInt6:
-        return Encode<KvCacheDtype::kInt6>(args);
-      case KvCacheDtype::kInt5:
-        return Encode<KvCacheDtype::kInt5>(args);
-      case KvCacheDtype::kInt4:
-        return Encode<KvCacheDtype::kInt4>(args);
-      case KvCacheDtype::kInt3:
-        return Encode<KvCacheDtype::kInt3>(args);
-      default:
-        return Encode<KvCacheDtype::kInt2>(args);
-    }
+    const KvCacheDtype dtype = args.spec.dtype;
+    if (dtype == KvCacheDtype::kInt6) return Encode<KvCacheDtype::kInt6>(args);
+    if (dtype == KvCacheDtype::kInt5) return Encode<KvCacheDtype::kInt5>(args);
+    if (dtype == KvCacheDtype::kInt4) return Encode<KvCacheDtype::kInt4>(args);
+    if (dtype == KvCacheDtype::kInt3) return Encode<KvCacheDtype::kInt3>(args);
+    Encode<KvCacheDtype::kInt2>(args);
   }
 
  private:

@@ -21,20 +21,12 @@ class ScaleFitter {
  public:
   // All of args but `scales`: expanding is left to the caller.
   static void Fit(const FitScalesArgs& args) {
-    switch (args.dtype) {
-      case KvCacheDtype::kInt6:
-        return FitNarrow<KvCacheDtype::kInt6>(args);
-      case KvCacheDtype::kInt5:
-        return FitNarrow<KvCacheDtype::kInt5>(args);
-      case KvCacheDtype::kInt4:
-        return FitNarrow<KvCacheDtype::kInt4>(args);
-      case KvCacheDtype::kInt3:
-        return FitNarrow<KvCacheDtype::kInt3>(args);
-      case KvCacheDtype::kInt2:
-        return FitNarrow<KvCacheDtype::kInt2>(args);
-      default:
-        return Fit(args, 127.0f, nullptr);
-    }
+    if (args.dtype == KvCacheDtype::kInt8) return Fit(args, 127.0f, nullptr);
+    if (args.dtype == KvCacheDtype::kInt6) return FitNarrow<KvCacheDtype::kInt6>(args);
+    if (args.dtype == KvCacheDtype::kInt5) return FitNarrow<KvCacheDtype::kInt5>(args);
+    if (args.dtype == KvCacheDtype::kInt4) return FitNarrow<KvCacheDtype::kInt4>(args);
+    if (args.dtype == KvCacheDtype::kInt3) return FitNarrow<KvCacheDtype::kInt3>(args);
+    FitNarrow<KvCacheDtype::kInt2>(args);
   }
 
  private:

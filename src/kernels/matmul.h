@@ -9,15 +9,12 @@
 //   q5_0    f16 scale, u32 fifth bits, nibbles                  w = scale * (code - 16)
 //   q5_1    f16 scale, f16 min, u32 fifth bits, nibbles         w = scale * code + min
 //   q8_0    f16 scale, s8 [32]                                  w = scale * code
-//   iq4_nl  f16 scale, nibbles                                  w = scale * kIq4Levels[code]
 // and of 256, eight sub-blocks j of 32:
 //   q4_K    f16 d, f16 dmin, u8 [12] six-bit factors, u8 [128]: weight l of sub-blocks 2i and 2i +
 //   1
 //           in the halves of byte 32i + l
 //                                                               w = d * s[j] * code - dmin * m[j]
 //   q5_K    f16 d, f16 dmin, u8 [12], u8 [32] fifth bits (bit j of byte l), u8 [128] as q4_K
-//   q6_K    u8 [128] low halves, u8 [64] upper bits, s8 [16] factors of 16 weights each, f16 d
-//                                                               w = d * s[l / 16] * (code - 32)
 //
 // An activation row of n values (n a multiple of 32), QuantizedRowBytes(n) bytes:
 //   s8 [n] codes, f32 [n / 32] scales, f32 [n / 32] sums
@@ -31,8 +28,8 @@
 //   acc = fma(sum_k code_w * code_x, scale_w * scale_x, acc)
 //   acc = fma(min_w, sum_x, acc)                        where the type has one
 // scale_w = d * s and min_w = -(dmin * m) for q4_K and q5_K; codes of q4_0 and q5_0 are taken as
-// they are, with min_w = -8 or -16 * scale_w; q6_K has two integers, of 16 columns each, in that
-// order. Values that are not finite give unspecified results in their row.
+// they are, with min_w = -8 or -16 * scale_w. Values that are not finite give unspecified results
+// in their row.
 #ifndef TURBOQUANT_KERNELS_MATMUL_H_
 #define TURBOQUANT_KERNELS_MATMUL_H_
 
@@ -46,10 +43,10 @@ namespace turboquant {
 
 inline constexpr int kActivationBlock = 32;
 
-enum class WeightType : uint8_t { kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kIq4Nl, kQ4K, kQ5K, kQ6K };
+enum class WeightType : uint8_t { kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4K, kQ5K };
 inline constexpr std::array kAllWeightTypes = {
-    WeightType::kQ4_0,  WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ8_0,
-    WeightType::kIq4Nl, WeightType::kQ4K,  WeightType::kQ5K,  WeightType::kQ6K};
+    WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1,
+    WeightType::kQ8_0, WeightType::kQ4K,  WeightType::kQ5K};
 
 struct WeightLayout {
   int columns;   // of a block
@@ -59,7 +56,6 @@ struct WeightLayout {
 constexpr WeightLayout LayoutOf(WeightType type) {
   switch (type) {
     case WeightType::kQ4_0:
-    case WeightType::kIq4Nl:
       return {32, 18, 2};
     case WeightType::kQ4_1:
       return {32, 20, 4};
@@ -73,14 +69,9 @@ constexpr WeightLayout LayoutOf(WeightType type) {
       return {256, 144, 16};
     case WeightType::kQ5K:
       return {256, 176, 48};
-    case WeightType::kQ6K:
-      return {256, 210, 0};
   }
   return {};
 }
-inline constexpr std::array<int8_t, 16> kIq4Levels = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                      1,    13,   25,  38,  53,  69,  89,  113};
-
 constexpr size_t QuantizedRowBytes(int num_columns) {
   return static_cast<size_t>(num_columns) / 4 * 5;
 }

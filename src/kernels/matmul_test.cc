@@ -21,8 +21,7 @@ struct Weights {
     std::mt19937 random(seed);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
     for (size_t at = 0; at < bytes.size(); at += LayoutOf(type).bytes) {
-      PutHalf(at + (type == WeightType::kQ6K ? 208 : 0),
-              0.01f + 0.001f * static_cast<float>(random() % 100));
+      PutHalf(at, 0.01f + 0.001f * static_cast<float>(random() % 100));
       if (HasMinInFile(type)) PutHalf(at + 2, -0.1f - 0.01f * static_cast<float>(random() % 9));
     }
   }

@@ -26,14 +26,10 @@ std::optional<WeightType> TypeOf(ggml_type type) {
       return WeightType::kQ5_1;
     case GGML_TYPE_Q8_0:
       return WeightType::kQ8_0;
-    case GGML_TYPE_IQ4_NL:
-      return WeightType::kIq4Nl;
     case GGML_TYPE_Q4_K:
       return WeightType::kQ4K;
     case GGML_TYPE_Q5_K:
       return WeightType::kQ5K;
-    case GGML_TYPE_Q6_K:
-      return WeightType::kQ6K;
     default:
       return std::nullopt;
   }

@@ -7,14 +7,15 @@
 namespace turboquant {
 namespace {
 
-// Types that win in prefill and in decode. Measured with bench/weight_types.cc, one thread, prefill
+// Types that win in prefill and in decode, of those that our own kernels do not multiply
+// (matmul_node.h: asked first). Measured with bench/weight_types.cc, one thread, prefill
 // in GFLOP/s and decode in GB/s of weights, file layout -> repacked:
 //             AMD Zen 3 (AVX2)            AMD Zen 5 (AVX-512, VNNI)
 //   q4_0      47 -> 72    7.7 ->  9.5     128 -> 300   18 -> 26
 //   iq4_nl    42 -> 74    8.4 -> 10.6     not measured
 //   mxfp4     31 -> 74    8.0 ->  9.7     not measured
-//   q4_K      88 -> 77    9.7 -> 10.6     504 -> 252   25 -> 28     no: loses in prefill, and the
-//   copy is not mapped q2_K      no kernel                   not measured              no
+//   q4_K      88 -> 77    9.7 -> 10.6     504 -> 252   25 -> 28     no: loses in prefill
+//   q2_K      no kernel                   not measured              no
 // Others have no repacked kernel on x86. A repacked matrix is a copy in memory; the file's pages
 // are given back.
 constexpr std::array kRepackedTypes = {GGML_TYPE_Q4_0, GGML_TYPE_IQ4_NL, GGML_TYPE_MXFP4};

@@ -19,12 +19,10 @@ struct Type {
   WeightType ours;
   ggml_type theirs;
 };
-constexpr Type kTypes[] = {
-    {WeightType::kQ4_0, GGML_TYPE_Q4_0}, {WeightType::kQ4_1, GGML_TYPE_Q4_1},
-    {WeightType::kQ5_0, GGML_TYPE_Q5_0}, {WeightType::kQ5_1, GGML_TYPE_Q5_1},
-    {WeightType::kQ8_0, GGML_TYPE_Q8_0}, {WeightType::kIq4Nl, GGML_TYPE_IQ4_NL},
-    {WeightType::kQ4K, GGML_TYPE_Q4_K},  {WeightType::kQ5K, GGML_TYPE_Q5_K},
-    {WeightType::kQ6K, GGML_TYPE_Q6_K}};
+constexpr Type kTypes[] = {{WeightType::kQ4_0, GGML_TYPE_Q4_0}, {WeightType::kQ4_1, GGML_TYPE_Q4_1},
+                           {WeightType::kQ5_0, GGML_TYPE_Q5_0}, {WeightType::kQ5_1, GGML_TYPE_Q5_1},
+                           {WeightType::kQ8_0, GGML_TYPE_Q8_0}, {WeightType::kQ4K, GGML_TYPE_Q4_K},
+                           {WeightType::kQ5K, GGML_TYPE_Q5_K}};
 static_assert(std::size(kTypes) == kAllWeightTypes.size());
 
 constexpr int kColumns = 768, kOutputs = 32, kRows = 11;

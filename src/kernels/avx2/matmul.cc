@@ -47,7 +47,7 @@ TQ_ALWAYS_INLINE __m256i Products(__m256i w, __m256i x) {
 
 struct Panel {
   alignas(64) uint8_t codes[kPanelBlocks * kActivationBlock * kOutputs];
-  alignas(64) float scales[2 * kPanelBlocks][kOutputs];
+  alignas(64) float scales[kPanelBlocks][kOutputs];
   alignas(64) float mins[kPanelBlocks][kOutputs];
 };
 
@@ -75,10 +75,7 @@ void FillPanel(const MatmulArgs& args, int output, int first, int count, Panel* 
       typename W::Factors factors;
       W::Load(rows + Size(8 * half) * args.weights_stride, args.weights_stride, &factors);
       for (int j = 0; j < W::kSubBlocks; ++j) {
-        for (int g = 0; g < W::kGroups; ++g) {
-          _mm256_store_ps(panel->scales[(b + j) * W::kGroups + g] + 8 * half,
-                          factors.scales[j * W::kGroups + g]);
-        }
+        _mm256_store_ps(panel->scales[b + j] + 8 * half, factors.scales[j]);
         if constexpr (W::kHasMin) {
           _mm256_store_ps(panel->mins[b + j] + 8 * half, factors.mins[j]);
         }
@@ -87,16 +84,15 @@ void FillPanel(const MatmulArgs& args, int output, int first, int count, Panel* 
   }
 }
 
-// Sums of codes over a group of columns, 16 outputs, kRows rows; lanes are outputs.
+// Sums of codes over 32 columns, 16 outputs, kRows rows; lanes are outputs.
 template <WeightType kType, int kRows>
 TQ_ALWAYS_INLINE void Dots(const uint8_t* panel, const Activations* x, int column,
                            __m256i (&dots)[kRows][2]) {
   using W = Weights<kType>;
-  constexpr int kGroupQuads = kQuads / W::kGroups;
   const __m256i ones = _mm256_set1_epi16(1);
   for (int r = 0; r < kRows; ++r) dots[r][0] = dots[r][1] = _mm256_setzero_si256();
 #pragma GCC unroll 8
-  for (int first = 0; first < kGroupQuads; first += W::kQuadsPerSum) {
+  for (int first = 0; first < kQuads; first += W::kQuadsPerSum) {
     __m256i sums[kRows][2];
     for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
 #pragma GCC unroll 8
@@ -132,18 +128,14 @@ void AddTile(const MatmulArgs& args, const Panel& panel, int output, int first, 
     }
   }
   for (int b = 0; b < count; ++b) {
-    for (int g = 0; g < W::kGroups; ++g) {
-      constexpr int kColumns = kActivationBlock / W::kGroups;
-      __m256i dots[kRows][2];
-      Dots<kType, kRows>(panel.codes + Size(b * kActivationBlock + g * kColumns) * kOutputs, x,
-                         (first + b) * kActivationBlock + g * kColumns, dots);
-      const float* scales = panel.scales[b * W::kGroups + g];
-      for (int r = 0; r < kRows; ++r) {
-        const __m256 scale_x = _mm256_set1_ps(x[r].scales[first + b]);
-        for (int half = 0; half < 2; ++half) {
-          const __m256 scale = _mm256_mul_ps(_mm256_load_ps(scales + 8 * half), scale_x);
-          acc[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r][half]), scale, acc[r][half]);
-        }
+    __m256i dots[kRows][2];
+    Dots<kType, kRows>(panel.codes + Size(b) * kActivationBlock * kOutputs, x,
+                       (first + b) * kActivationBlock, dots);
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 scale_x = _mm256_set1_ps(x[r].scales[first + b]);
+      for (int half = 0; half < 2; ++half) {
+        const __m256 scale = _mm256_mul_ps(_mm256_load_ps(panel.scales[b] + 8 * half), scale_x);
+        acc[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r][half]), scale, acc[r][half]);
       }
     }
     if constexpr (W::kHasMin) {
@@ -185,34 +177,27 @@ void ManyRows(const MatmulArgs& args) {
 
 // ---- few rows ----
 
-// Sums of the lanes of eight vectors, one lane each: of the lower 128 bits and of the upper ones.
-TQ_ALWAYS_INLINE void SumOfEach(const __m256i (&v)[8], __m256i* lower, __m256i* upper) {
+// Sums of the lanes of eight vectors, one lane each.
+TQ_ALWAYS_INLINE __m256i SumOfEach(const __m256i (&v)[8]) {
   const __m256i s01 = _mm256_hadd_epi32(v[0], v[1]), s23 = _mm256_hadd_epi32(v[2], v[3]);
   const __m256i s45 = _mm256_hadd_epi32(v[4], v[5]), s67 = _mm256_hadd_epi32(v[6], v[7]);
   const __m256i s0123 = _mm256_hadd_epi32(s01, s23), s4567 = _mm256_hadd_epi32(s45, s67);
-  *lower = _mm256_permute2x128_si256(s0123, s4567, 0x20);
-  *upper = _mm256_permute2x128_si256(s0123, s4567, 0x31);
+  return _mm256_add_epi32(_mm256_permute2x128_si256(s0123, s4567, 0x20),
+                          _mm256_permute2x128_si256(s0123, s4567, 0x31));
 }
 
 // One row with eight outputs, 32 columns; w: of each output.
 template <WeightType kType>
-TQ_ALWAYS_INLINE __m256 AddColumns(const __m256i (&w)[8], const Activations& x, int b,
-                                   const __m256* scales, __m256 min, __m256 acc) {
+TQ_ALWAYS_INLINE __m256 AddColumns(const __m256i (&w)[8], const Activations& x, int b, __m256 scale,
+                                   __m256 min, __m256 acc) {
   using W = Weights<kType>;
   const __m256i codes = LoadBytes(x.codes + b * kActivationBlock);
-  __m256i sums[8], lower, upper;
+  __m256i sums[8];
   for (int n = 0; n < 8; ++n) {
     sums[n] = _mm256_madd_epi16(Products<W::kSigned>(w[n], codes), _mm256_set1_epi16(1));
   }
-  SumOfEach(sums, &lower, &upper);
-  const __m256 scale_x = _mm256_set1_ps(x.scales[b]);
-  if constexpr (W::kGroups == 2) {
-    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(lower), _mm256_mul_ps(scales[0], scale_x), acc);
-    acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(upper), _mm256_mul_ps(scales[1], scale_x), acc);
-  } else {
-    const __m256 dots = _mm256_cvtepi32_ps(_mm256_add_epi32(lower, upper));
-    acc = _mm256_fmadd_ps(dots, _mm256_mul_ps(scales[0], scale_x), acc);
-  }
+  const __m256 scale_both = _mm256_mul_ps(scale, _mm256_set1_ps(x.scales[b]));
+  acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(SumOfEach(sums)), scale_both, acc);
   if constexpr (W::kHasMin) acc = _mm256_fmadd_ps(min, _mm256_set1_ps(x.sums[b]), acc);
   return acc;
 }
@@ -242,8 +227,7 @@ void AddEight(const MatmulArgs& args, int output) {
       }
       next += 8 * W::kLayout.bytes / kBlocks;
       for (int r = 0; r < kRows; ++r) {
-        acc[r] = AddColumns<kType>(w, x[r], first + j, factors.scales + j * W::kGroups,
-                                   factors.mins[j], acc[r]);
+        acc[r] = AddColumns<kType>(w, x[r], first + j, factors.scales[j], factors.mins[j], acc[r]);
       }
     }
     block += W::kLayout.bytes;
@@ -279,14 +263,10 @@ void Matmul(const MatmulArgs& args) {
       return Multiply<WeightType::kQ5_1>(args);
     case WeightType::kQ8_0:
       return Multiply<WeightType::kQ8_0>(args);
-    case WeightType::kIq4Nl:
-      return Multiply<WeightType::kIq4Nl>(args);
     case WeightType::kQ4K:
       return Multiply<WeightType::kQ4K>(args);
     case WeightType::kQ5K:
       return Multiply<WeightType::kQ5K>(args);
-    case WeightType::kQ6K:
-      return Multiply<WeightType::kQ6K>(args);
   }
 }
 

@@ -65,33 +65,24 @@ TQ_ALWAYS_INLINE __m256i FifthBits(const uint8_t* p) {
 // What a type is made of.
 //   kSigned        codes are s8, else u8
 //   kQuadsPerSum   products of so many times four columns can be added in 16 bits
-//   kGroups        integers per 32 columns, each with a scale
 template <WeightType kType>
 struct Weights {
   static constexpr WeightLayout kLayout = LayoutOf(kType);
   static constexpr int kSubBlocks = kLayout.columns / kActivationBlock;
-  static constexpr bool kSigned =
-      kType == WeightType::kQ8_0 || kType == WeightType::kIq4Nl || kType == WeightType::kQ6K;
+  static constexpr bool kSigned = kType == WeightType::kQ8_0;
   static constexpr bool kHasMin = !kSigned;
-  static constexpr int kGroups = kType == WeightType::kQ6K ? 2 : 1;
-  static constexpr int kQuadsPerSum =
-      kType == WeightType::kQ8_0 || kType == WeightType::kIq4Nl                               ? 1
-      : kType == WeightType::kQ4_0 || kType == WeightType::kQ4_1 || kType == WeightType::kQ4K ? 8
-                                                                                              : 4;
+  static constexpr bool kFiveBits =
+      kType == WeightType::kQ5_0 || kType == WeightType::kQ5_1 || kType == WeightType::kQ5K;
+  static constexpr int kQuadsPerSum = kSigned ? 1 : kFiveBits ? 4 : 8;
 
   // Codes of sub-block j.
   TQ_ALWAYS_INLINE static __m256i Codes(const uint8_t* block, [[maybe_unused]] int j) {
     const uint8_t* codes = block + kLayout.codes;
     if constexpr (kType == WeightType::kQ8_0) return LoadBytes(codes);
-    if constexpr (kType == WeightType::kIq4Nl) {
-      const __m256i levels = _mm256_broadcastsi128_si256(LoadBytes16(kIq4Levels.data()));
-      return _mm256_shuffle_epi8(levels, Nibbles(codes));
-    }
     if constexpr (kType == WeightType::kQ5_0 || kType == WeightType::kQ5_1) {
       return _mm256_or_si256(Nibbles(codes), FifthBits(codes - 4));
     }
     if constexpr (kSubBlocks == 1) return Nibbles(codes);
-    if constexpr (kType == WeightType::kQ6K) return CodesOfQ6K(block, j);
     const __m256i bytes = LoadBytes(codes + 32 * (j / 2));
     const __m256i nibbles = _mm256_and_si256(
         _mm256_srl_epi16(bytes, _mm_cvtsi32_si128(4 * (j % 2))), _mm256_set1_epi8(15));
@@ -102,15 +93,13 @@ struct Weights {
   }
 
   struct Factors {
-    __m256 scales[kSubBlocks * kGroups];
+    __m256 scales[kSubBlocks];
     __m256 mins[kSubBlocks];
   };
   // Of eight outputs, `stride` bytes apart.
   TQ_ALWAYS_INLINE static void Load(const uint8_t* block, size_t stride, Factors* out) {
     if constexpr (kType == WeightType::kQ4K || kType == WeightType::kQ5K) {
       LoadQ45K(block, stride, out);
-    } else if constexpr (kType == WeightType::kQ6K) {
-      LoadQ6K(block, stride, out);
     } else if constexpr (kType == WeightType::kQ4_1 || kType == WeightType::kQ5_1) {
       EightPairs(block, stride, &out->scales[0], &out->mins[0]);
     } else {
@@ -121,17 +110,6 @@ struct Weights {
   }
 
  private:
-  TQ_ALWAYS_INLINE static __m256i CodesOfQ6K(const uint8_t* block, int j) {
-    const __m256i low = LoadBytes(block + 64 * (j / 4) + 32 * (j % 2));
-    const __m256i high = LoadBytes(block + 128 + 32 * (j / 4));
-    const __m256i nibbles = _mm256_and_si256(
-        _mm256_srl_epi16(low, _mm_cvtsi32_si128(j % 4 < 2 ? 0 : 4)), _mm256_set1_epi8(15));
-    const __m256i upper = _mm256_and_si256(_mm256_srl_epi16(high, _mm_cvtsi32_si128(2 * (j % 4))),
-                                           _mm256_set1_epi8(3));
-    return _mm256_sub_epi8(_mm256_or_si256(nibbles, _mm256_slli_epi16(upper, 4)),
-                           _mm256_set1_epi8(32));
-  }
-
   // Six-bit factors of a block's eight sub-blocks in 8 bytes: of codes, then of mins.
   TQ_ALWAYS_INLINE static __m128i SixBitFactors(const uint8_t* packed) {
     const auto a = static_cast<uint32_t>(DwordAt(packed));
@@ -166,24 +144,6 @@ struct Weights {
       const __m256 odd = _mm256_mul_ps(d_min, floats(_mm_srli_si128(columns[i], 8)));
       out->mins[2 * i] = _mm256_xor_ps(even, sign);
       out->mins[2 * i + 1] = _mm256_xor_ps(odd, sign);
-    }
-  }
-
-  TQ_ALWAYS_INLINE static void LoadQ6K(const uint8_t* block, size_t stride, Factors* out) {
-    const __m256 d = EightHalves(block + 208, stride);
-    __m128i rows[8], columns[4];
-    for (int half = 0; half < 2; ++half) {
-      for (int n = 0; n < 8; ++n) {
-        rows[n] = LoadBytes16(block + Size(n) * stride + 192);
-        if (half == 1) rows[n] = _mm_srli_si128(rows[n], 8);
-      }
-      Transpose(rows, columns);
-      for (int i = 0; i < 4; ++i) {
-        const __m256i even = _mm256_cvtepi8_epi32(columns[i]);
-        const __m256i odd = _mm256_cvtepi8_epi32(_mm_srli_si128(columns[i], 8));
-        out->scales[8 * half + 2 * i] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(even));
-        out->scales[8 * half + 2 * i + 1] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(odd));
-      }
     }
   }
 };

@@ -16,16 +16,11 @@ float HalfAt(const uint8_t* bytes) {
   return HalfToFloat(bits);
 }
 
-// 32 columns of weights: for each half of 16 codes scales[half] * sum(codes * x), and min * sum(x).
+// 32 columns of weights: scale * sum(codes * x) + min * sum(x).
 struct SubBlock {
   int codes[kActivationBlock];
-  float scales[2];
-  float min;
+  float scale, min;
 };
-
-bool HasMin(WeightType type) {
-  return type != WeightType::kQ8_0 && type != WeightType::kIq4Nl && type != WeightType::kQ6K;
-}
 
 int Nibble(const uint8_t* bytes, int i) { return i < 16 ? bytes[i] & 15 : bytes[i - 16] >> 4; }
 
@@ -34,7 +29,7 @@ void Read32(WeightType type, const uint8_t* block, SubBlock* out) {
   const uint8_t* codes = block + LayoutOf(type).codes;
   uint32_t fifth = 0;
   if (type == WeightType::kQ5_0 || type == WeightType::kQ5_1) std::memcpy(&fifth, codes - 4, 4);
-  out->scales[0] = out->scales[1] = scale;
+  out->scale = scale;
   out->min = 0;
   if (type == WeightType::kQ4_0) out->min = -8 * scale;
   if (type == WeightType::kQ5_0) out->min = -16 * scale;
@@ -42,8 +37,6 @@ void Read32(WeightType type, const uint8_t* block, SubBlock* out) {
   for (int i = 0; i < kActivationBlock; ++i) {
     if (type == WeightType::kQ8_0) {
       out->codes[i] = static_cast<int8_t>(codes[i]);
-    } else if (type == WeightType::kIq4Nl) {
-      out->codes[i] = kIq4Levels[static_cast<size_t>(Nibble(codes, i))];
     } else {
       out->codes[i] = Nibble(codes, i) | static_cast<int>(fifth >> i & 1) << 4;
     }
@@ -64,26 +57,12 @@ void FactorsOf(const uint8_t* packed, int j, int* scale, int* min) {
 void ReadQ45K(WeightType type, const uint8_t* block, int j, SubBlock* out) {
   int scale = 0, min = 0;
   FactorsOf(block + 4, j, &scale, &min);
-  out->scales[0] = out->scales[1] = HalfAt(block) * static_cast<float>(scale);
+  out->scale = HalfAt(block) * static_cast<float>(scale);
   out->min = -(HalfAt(block + 2) * static_cast<float>(min));
   const uint8_t* codes = block + LayoutOf(type).codes + 32 * (j / 2);
   for (int l = 0; l < kActivationBlock; ++l) {
     out->codes[l] = codes[l] >> 4 * (j % 2) & 15;
     if (type == WeightType::kQ5K) out->codes[l] |= (block[16 + l] >> j & 1) << 4;
-  }
-}
-
-void ReadQ6K(const uint8_t* block, int j, SubBlock* out) {
-  const uint8_t* low = block + 64 * (j / 4) + 32 * (j % 2);
-  const uint8_t* high = block + 128 + 32 * (j / 4);
-  const auto* factors = reinterpret_cast<const int8_t*>(block + 192);
-  for (int half = 0; half < 2; ++half) {
-    out->scales[half] = HalfAt(block + 208) * static_cast<float>(factors[2 * j + half]);
-  }
-  out->min = 0;
-  for (int l = 0; l < kActivationBlock; ++l) {
-    const int nibble = j % 4 < 2 ? low[l] & 15 : low[l] >> 4;
-    out->codes[l] = (nibble | (high[l] >> 2 * (j % 4) & 3) << 4) - 32;
   }
 }
 
@@ -93,9 +72,7 @@ SubBlock Read(WeightType type, const uint8_t* row, int b) {
   const WeightLayout layout = LayoutOf(type);
   const int per_block = layout.columns / kActivationBlock;
   const uint8_t* block = row + static_cast<size_t>(b / per_block) * layout.bytes;
-  if (type == WeightType::kQ6K) {
-    ReadQ6K(block, b % per_block, &out);
-  } else if (per_block > 1) {
+  if (per_block > 1) {
     ReadQ45K(type, block, b % per_block, &out);
   } else {
     Read32(type, block, &out);
@@ -109,16 +86,13 @@ float Product(const MatmulArgs& args, int output, const uint8_t* x) {
   const auto* codes = reinterpret_cast<const int8_t*>(x);
   const auto* scales = reinterpret_cast<const float*>(x + args.num_columns);
   const float* sums = scales + num_blocks;
-  const bool halves = args.type == WeightType::kQ6K;
   float acc = 0;
   for (int b = 0; b < num_blocks; ++b, codes += kActivationBlock) {
     const SubBlock block = Read(args.type, weights, b);
-    int dots[2] = {};
-    for (int i = 0; i < kActivationBlock; ++i)
-      dots[halves ? i / 16 : 0] += block.codes[i] * codes[i];
-    acc = std::fma(static_cast<float>(dots[0]), block.scales[0] * scales[b], acc);
-    if (halves) acc = std::fma(static_cast<float>(dots[1]), block.scales[1] * scales[b], acc);
-    if (HasMin(args.type)) acc = std::fma(block.min, sums[b], acc);
+    int dot = 0;
+    for (int i = 0; i < kActivationBlock; ++i) dot += block.codes[i] * codes[i];
+    acc = std::fma(static_cast<float>(dot), block.scale * scales[b], acc);
+    if (args.type != WeightType::kQ8_0) acc = std::fma(block.min, sums[b], acc);
   }
   return acc;
 }
