@@ -96,12 +96,19 @@ def draw_lines(series, keys):
         x, _ = place(context, 10.0**low)
         name = f"{context // 1024}k" if context >= 1024 else str(context)
         out += [line(x, TOP, x, BOTTOM), text(x, BOTTOM + 16, name, 11, "middle")]
+    ends = []  # of the lines: x, y, key
     for key in keys:
         points = [place(c, float(row["ms_median"])) for c, row in sorted(series[key].items())]
+        ends.append((*points[-1], key))
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         out.append(f'<polyline points="{path}" fill="none" stroke="{color(key, keys)}" '
                    'stroke-width="2.5"/>')
-        out.append(text(points[-1][0] + 6, points[-1][1] + 4, label(key).split(" ", 1)[1], 11))
+    # From the lowest up, so that no name lies on another one.
+    lowest_free = HEIGHT
+    for x, y, key in sorted(ends, key=lambda end: -end[1]):
+        y = min(y, lowest_free - 11)
+        lowest_free = y
+        out.append(text(x + 6, y + 4, label(key), 10))
     return out
 
 
