@@ -55,7 +55,8 @@ def run(command, limit=None):
     """Its stdout; of one that is not done after `limit` seconds what it has printed so far."""
     words = [str(word) for word in command]
     try:
-        result = subprocess.run(words, capture_output=True, text=True, timeout=limit)
+        with tempfile.TemporaryDirectory() as folder:  # where ik_llama.cpp leaves its llama.log
+            result = subprocess.run(words, capture_output=True, text=True, timeout=limit, cwd=folder)
     except subprocess.TimeoutExpired as late:
         return (late.stdout or b"").decode()
     if result.returncode != 0:
