@@ -267,6 +267,7 @@ def parse():
     args.python = peers / "venv" / "bin" / "python"
     if args.model is None:
         args.model = pathlib.Path(setup_says("--print-model"))
+    args.build, args.model = args.build.resolve(), args.model.resolve()
     if args.build_ik:
         build_ik(peers)
         sys.exit()
