@@ -94,7 +94,7 @@ class Product {
 // Seconds of ours, ggml's plain and ggml's repacked product; 0 where there is none. Interleaved, so
 // that a change of the machine's load meets all.
 std::array<double, 3> Measure(ggml_type type, int64_t columns) {
-  const MatmulKernels kernels = SelectMatmul(DetectCpuFeatures());
+  const MatmulKernels& kernels = HostMatmul();
   std::array<std::unique_ptr<Product>, 3> products;
   if (CanMultiply(kernels, type, kSize, kSize)) {
     products[0] = std::make_unique<Product>(type, ggml_backend_cpu_buffer_type(), kernels, columns);

@@ -90,11 +90,6 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
   }
 }
 
-// Where a side lies in the run of a KV head.
-struct SideOffsets {
-  size_t lines, scales, zero_points, scale_bias, correction;
-};
-
 // What there is to count of a side.
 struct SideCounts {
   int64_t end_codes = 0;
@@ -108,10 +103,7 @@ SideCounts EncodeSide(const KvStoreArgs& args, const TileFormat& format, KvSide 
   const KvBlockLayout& layout = format.layout;
   const bool key = side == KvSide::kKey;
   const KvSideSpec& side_spec = key ? spec.k : spec.v;
-  const SideOffsets at = key ? SideOffsets{layout.k_lines, layout.k_scales, layout.k_zero_points,
-                                           layout.k_scale_bias, layout.k_correction}
-                             : SideOffsets{layout.v_lines, layout.v_scales, layout.v_zero_points,
-                                           layout.v_scale_bias, layout.v_correction};
+  const SideOffsets at = OffsetsOf(layout, side);
   const std::vector<float>& static_scales =
       key ? args.view.static_scales->k : args.view.static_scales->v;
   uint16_t fitted[kMaxBlockTokens];

@@ -29,26 +29,13 @@ void AddMean(const ReadRunArgs& args) {
   }
 }
 
-// Where a side lies in a run.
-struct Offsets {
-  size_t lines, scales, zero_points, scale_bias, correction;
-  Offsets(const KvBlockLayout& layout, KvSide side) {
-    const bool key = side == KvSide::kKey;
-    lines = key ? layout.k_lines : layout.v_lines;
-    scales = key ? layout.k_scales : layout.v_scales;
-    zero_points = key ? layout.k_zero_points : layout.v_zero_points;
-    scale_bias = key ? layout.k_scale_bias : layout.v_scale_bias;
-    correction = key ? layout.k_correction : layout.v_correction;
-  }
-};
-
 }  // namespace
 
 void WriteRun(const WriteRunArgs& args) {
   const KvCacheSpec& spec = *args.spec;
   const bool key = args.side == KvSide::kKey;
   const KvSideSpec& side = key ? spec.k : spec.v;
-  const Offsets at(*args.layout, args.side);
+  const SideOffsets at = OffsetsOf(*args.layout, args.side);
   const auto halves_at = [&](size_t offset) {
     return reinterpret_cast<uint16_t*>(args.run + offset);
   };
@@ -86,7 +73,7 @@ void ReadRun(const ReadRunArgs& args) {
   const KvCacheSpec& spec = *args.spec;
   const bool key = args.side == KvSide::kKey;
   const KvSideSpec& side = key ? spec.k : spec.v;
-  const Offsets at(*args.layout, args.side);
+  const SideOffsets at = OffsetsOf(*args.layout, args.side);
   const uint16_t* scales = HalvesAt(args.run, at.scales);
   std::array<uint16_t, kMaxBlockTokens> expanded;
   if (side.HasByteScales()) {

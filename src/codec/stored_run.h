@@ -1,14 +1,28 @@
 // One side of a run (the tokens of one KV head in a block), written and read back by the codec's
 // plain code: what kernels must write, and what attention takes the codes for. For tests and
-// measurements.
+// measurements; serving uses the offsets only.
 #ifndef TURBOQUANT_CODEC_STORED_RUN_H_
 #define TURBOQUANT_CODEC_STORED_RUN_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "codec/kv_cache_spec.h"
 
 namespace turboquant {
+
+// Where a side lies in a run.
+struct SideOffsets {
+  size_t lines, scales, zero_points, scale_bias, correction;
+};
+constexpr SideOffsets OffsetsOf(const KvBlockLayout& layout, KvSide side) {
+  if (side == KvSide::kKey) {
+    return {layout.k_lines, layout.k_scales, layout.k_zero_points, layout.k_scale_bias,
+            layout.k_correction};
+  }
+  return {layout.v_lines, layout.v_scales, layout.v_zero_points, layout.v_scale_bias,
+          layout.v_correction};
+}
 
 struct WriteRunArgs {
   const KvCacheSpec* spec;

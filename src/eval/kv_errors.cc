@@ -48,7 +48,8 @@ const KvErrors::Head& KvErrors::Of(int layer, int head, KvSide side) const {
 }
 
 KvErrors::Head& KvErrors::Mutable(int layer, int head, KvSide side) {
-  return const_cast<Head&>(Of(layer, head, side));
+  Layer& of = layers_[static_cast<size_t>(layer)];
+  return (side == KvSide::kKey ? of.k : of.v)[static_cast<size_t>(head)];
 }
 
 void KvErrors::Observe(int layer, int head, KvSide side, const float* rows, size_t stride,

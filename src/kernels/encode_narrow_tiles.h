@@ -39,8 +39,8 @@ class NarrowTileEncoder {
  private:
   template <KvCacheDtype kDtype>
   static void Encode(const EncodeArgs& args) {
-    const int64_t ends =
-        args.shape.side == KvSide::kKey ? EncodeKey<kDtype>(args) : EncodeValue<kDtype>(args);
+    const int64_t ends = args.shape.side == KvSide::kKey ? EncodeSide<kDtype, true>(args)
+                                                         : EncodeSide<kDtype, false>(args);
     if (args.end_codes != nullptr) *args.end_codes += ends;
   }
 
@@ -58,39 +58,26 @@ class NarrowTileEncoder {
     return ends;
   }
 
-  template <KvCacheDtype kDtype>
-  static int64_t EncodeKey(const EncodeArgs& args) {
+  // Lanes are tokens of K and channels of V; a unit's planes hold the other of the two, four a
+  // plane.
+  template <KvCacheDtype kDtype, bool kKey>
+  static int64_t EncodeSide(const EncodeArgs& args) {
     constexpr NarrowFormat kFormat = NarrowFormatOf(kDtype);
-    Row bytes[kLanes];
-    typename Isa::Plane planes[kFormat.num_planes];
-    uint8_t* unit = args.lines;
-    int64_t ends = 0;
-    for (int first = 0; first < args.shape.num_tokens; first += kLanes) {
-      ends += CodeRows<kDtype>(args, first, bytes);
-      for (int channel = 0; channel < args.shape.head_dim; channel += kFormat.CodesPerLane()) {
-        for (int p = 0; p < kFormat.num_planes; ++p) {
-          Isa::KeyPlane(bytes, channel + 4 * p, &planes[p]);
-        }
-        Isa::template PackUnit<kDtype>(planes, unit);
-        unit += kFormat.num_lines * kLineBytes;
-      }
-    }
-    return ends;
-  }
-
-  template <KvCacheDtype kDtype>
-  static int64_t EncodeValue(const EncodeArgs& args) {
-    constexpr NarrowFormat kFormat = NarrowFormatOf(kDtype);
-    constexpr int kTokens = kFormat.CodesPerLane();
+    constexpr int kTokens = kKey ? kLanes : kFormat.CodesPerLane();
+    constexpr int kChannels = kKey ? kFormat.CodesPerLane() : kLanes;
     Row bytes[kTokens];
     typename Isa::Plane planes[kFormat.num_planes];
     uint8_t* unit = args.lines;
     int64_t ends = 0;
     for (int first = 0; first < args.shape.num_tokens; first += kTokens) {
       ends += CodeRows<kDtype>(args, first, bytes);
-      for (int channel = 0; channel < args.shape.head_dim; channel += kLanes) {
+      for (int channel = 0; channel < args.shape.head_dim; channel += kChannels) {
         for (int p = 0; p < kFormat.num_planes; ++p) {
-          Isa::ValuePlane(bytes + 4 * p, channel, &planes[p]);
+          if constexpr (kKey) {
+            Isa::KeyPlane(bytes, channel + 4 * p, &planes[p]);
+          } else {
+            Isa::ValuePlane(bytes + 4 * p, channel, &planes[p]);
+          }
         }
         Isa::template PackUnit<kDtype>(planes, unit);
         unit += kFormat.num_lines * kLineBytes;

@@ -4,8 +4,12 @@
 //
 // Everything is a member of a template over a type from an unnamed namespace of a kernel folder, so
 // that each folder gets code of its own, compiled with its own flags. Isa provides
-//   int EncodeRow<Quantizer, kKey>(args, scales, token, bytes)    codes of a row, one byte each;
-//                                                                 returns how many are end codes
+//   GroupScale                            scale, zero_point: f16 of a group; inverse, zero: floats
+//   int QuantizeGroup<Quantizer, kKey>(x, n, given, fit, bytes)    codes of n channels, one byte
+//   each,
+//                                         with x times given[c], or fit.inverse where given is
+//                                         null, and fit.zero; returns how many are end codes
+//   float InverseOf(uint16_t scale)       of an f16
 //   void JoinKeyNibbles(row, head_dim)    codes of 8 channels in 8 bytes to the 4 bytes of a K lane
 //   void StoreValueRows<kBits>(rows, head_dim, line)    4 (8-bit) or 8 (4-bit) tokens of one lane
 //   void ConvertRow<Half>(x, head_dim, row)             f32 to 16-bit values
@@ -105,12 +109,35 @@ class TileEncoder {
     }
   }
 
+  // Returns the number of codes at the ends of the range.
+  template <typename Quantizer, bool kKey>
+  static int EncodeRow(const EncodeArgs& args, const Scales& scales, int token, uint8_t* bytes) {
+    const float* row = args.x + Index(token) * Index(args.shape.head_dim);
+    int ends = 0;
+    for (int group = 0; group * scales.group_size < args.shape.head_dim; ++group) {
+      const int begin = group * scales.group_size;
+      typename Isa::GroupScale fit;
+      if (scales.given) {
+        fit.inverse = Isa::InverseOf(args.scales[token]);
+      } else if (scales.dynamic) {
+        fit = Quantizer::Fit(row + begin, scales.group_size);
+        const size_t index = Index(group) * Index(args.shape.num_tokens) + Index(token);
+        args.scales[index] = fit.scale;
+        if (args.spec.dtype == KvCacheDtype::kInt4Asym) args.zero_points[index] = fit.zero_point;
+      }
+      ends += Isa::template QuantizeGroup<Quantizer, kKey>(
+          row + begin, scales.group_size, scales.dynamic ? nullptr : scales.inverse + begin, fit,
+          bytes + begin);
+    }
+    return ends;
+  }
+
   template <typename Quantizer>
   static int64_t EncodeKey(const EncodeArgs& args, const Scales& scales) {
     int64_t ends = 0;
     Row row;
     for (int token = 0; token < args.shape.num_tokens; ++token) {
-      ends += Isa::template EncodeRow<Quantizer, true>(args, scales, token, row);
+      ends += EncodeRow<Quantizer, true>(args, scales, token, row);
       if constexpr (Quantizer::kBits == 4) Isa::JoinKeyNibbles(row, args.shape.head_dim);
       ScatterKey(args, token, row, args.shape.head_dim * Quantizer::kBits / 32);
     }
@@ -125,7 +152,7 @@ class TileEncoder {
     const size_t bytes_per_strip = Index(args.shape.head_dim / kLanes) * kLineBytes;
     for (int token = 0; token < args.shape.num_tokens; token += kTokens) {
       for (int i = 0; i < kTokens; ++i) {
-        ends += Isa::template EncodeRow<Quantizer, false>(args, scales, token + i, rows[i]);
+        ends += EncodeRow<Quantizer, false>(args, scales, token + i, rows[i]);
       }
       Isa::template StoreValueRows<Quantizer::kBits>(
           rows, args.shape.head_dim, args.lines + Index(token / kTokens) * bytes_per_strip);

@@ -7,14 +7,20 @@
 
 namespace turboquant {
 
-MatmulKernels ScalarMatmul() { return {scalar::QuantizeRow, scalar::Matmul}; }
-
-MatmulKernels SelectMatmul(const CpuFeatures& cpu) {
+MatmulKernels MatmulOf(Isa isa) {
+  if (isa == Isa::kScalar) return {scalar::QuantizeRow, scalar::Matmul};
 #ifdef TURBOQUANT_HAVE_AVX2
-  if (cpu.avx2 && !cpu.avx512) return {avx2::QuantizeRow, avx2::Matmul};
+  if (isa == Isa::kAvx2) return {avx2::QuantizeRow, avx2::Matmul};
 #endif
-  static_cast<void>(cpu);
   return {};
+}
+
+const MatmulKernels& HostMatmul() {
+  static const MatmulKernels kernels = [] {
+    const Isa best = BestIsa(DetectCpuFeatures());
+    return best == Isa::kScalar ? MatmulKernels{} : MatmulOf(best);
+  }();
+  return kernels;
 }
 
 }  // namespace turboquant

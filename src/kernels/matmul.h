@@ -99,11 +99,12 @@ struct MatmulKernels {
   QuantizeRowFn quantize = nullptr;
   MatmulFn matmul = nullptr;
 };
-// The plain code that the others equal bit for bit.
-MatmulKernels ScalarMatmul();
+// Of an instruction set, or none where it has no kernels of its own. kScalar: the plain code that
+// the others equal bit for bit. The CPU must be able to run them.
+MatmulKernels MatmulOf(Isa isa);
 // The fastest for this CPU, or none where another library is known or thought to be faster
-// (docs/decisions/012-matrix-products.md).
-MatmulKernels SelectMatmul(const CpuFeatures& cpu);
+// (docs/decisions/012-matrix-products.md). Looked up once.
+const MatmulKernels& HostMatmul();
 
 }  // namespace turboquant
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <ostream>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "base/half.h"
@@ -76,9 +77,13 @@ std::vector<float> Multiply(MatmulFn matmul, WeightType type, const Weights& wei
   return out;
 }
 
-TEST(MatmulTest, TheBestKernelsEqualThePlainOnesBitForBit) {
-  const MatmulKernels plain = ScalarMatmul(), best = SelectMatmul(DetectCpuFeatures());
-  if (best.matmul == nullptr) GTEST_SKIP() << "no kernels of our own for this CPU";
+// Of every instruction set that the CPU has, also where HostMatmul takes none.
+class MatmulIsaTest : public ::testing::TestWithParam<Isa> {};
+
+TEST_P(MatmulIsaTest, EqualsThePlainCodeBitForBit) {
+  const MatmulKernels plain = MatmulOf(Isa::kScalar), best = MatmulOf(GetParam());
+  if (!CanRun(GetParam(), DetectCpuFeatures())) GTEST_SKIP() << "not on this CPU";
+  ASSERT_NE(best.matmul, nullptr);
   for (const WeightType type : kAllWeightTypes) {
     for (Shape shape :
          {Shape{32, 16, 1}, Shape{576, 48, 1}, Shape{576, 48, 2}, Shape{576, 32, 3},
@@ -99,9 +104,16 @@ TEST(MatmulTest, TheBestKernelsEqualThePlainOnesBitForBit) {
   }
 }
 
+#ifdef TURBOQUANT_HAVE_AVX2
+INSTANTIATE_TEST_SUITE_P(Isas, MatmulIsaTest, ::testing::Values(Isa::kAvx2),
+                         [](const auto& isa) { return std::string(Name(isa.param)); });
+#else
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MatmulIsaTest);
+#endif
+
 TEST(MatmulTest, QuantizedRowsHoldWhatTheySay) {
   const std::vector<float> x = Values(64, 9);
-  const auto row = Quantized(ScalarMatmul().quantize, x, 64);
+  const auto row = Quantized(MatmulOf(Isa::kScalar).quantize, x, 64);
   float scales[2], sums[2];
   std::memcpy(scales, row.data() + 64, sizeof(scales));
   std::memcpy(sums, row.data() + 72, sizeof(sums));
@@ -117,7 +129,7 @@ TEST(MatmulTest, QuantizedRowsHoldWhatTheySay) {
     EXPECT_EQ(largest, 127);
     EXPECT_EQ(sums[b], scales[b] * static_cast<float>(sum));
   }
-  const auto zeros = Quantized(ScalarMatmul().quantize, std::vector<float>(32), 32);
+  const auto zeros = Quantized(MatmulOf(Isa::kScalar).quantize, std::vector<float>(32), 32);
   EXPECT_EQ(zeros, std::vector<uint8_t>(40));
 }
 

@@ -26,7 +26,7 @@ ModelFootprint Measure(const Parts& parts, const FootprintOptions& options) {
                              .attention_nodes = nodes,
                              .num_rows = num_rows,
                              .num_outputs = num_rows,
-                             .matmul = SelectMatmul(DetectCpuFeatures()),
+                             .matmul = HostMatmul(),
                              .num_threads = options.num_threads,
                              .pool = nullptr});
   };

@@ -50,7 +50,7 @@ void GraphRunner::Impl::Build(int num_rows, int num_outputs, StepGraph* step) {
                   .attention_nodes = nodes,
                   .num_rows = num_rows,
                   .num_outputs = num_outputs,
-                  .matmul = SelectMatmul(DetectCpuFeatures()),
+                  .matmul = HostMatmul(),
                   .num_threads = max_threads,
                   .pool = pool.get()},
                  step);

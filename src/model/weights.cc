@@ -38,8 +38,7 @@ Placement PlaceMatrix(const GgufTensor& tensor, WeightMode mode) {
   CHECK(ggml_get_type_traits_cpu(type)->vec_dot != nullptr);  // CheckTensors refuses others
   if (type == GGML_TYPE_F32) return Placement::kMapped;
   if (mode == WeightMode::kDequantized) return Placement::kF32;
-  return !CanMultiply(SelectMatmul(DetectCpuFeatures()), type,
-                      static_cast<int64_t>(tensor.shape[0]),
+  return !CanMultiply(HostMatmul(), type, static_cast<int64_t>(tensor.shape[0]),
                       static_cast<int64_t>(tensor.shape[1])) &&
                  RepackIsFaster(type, static_cast<int64_t>(tensor.shape[0]),
                                 static_cast<int64_t>(tensor.shape[1]))

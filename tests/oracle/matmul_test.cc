@@ -104,7 +104,7 @@ TEST(MatmulOracleTest, BlocksMeanWhatGgmlSaysTheyMean) {
     const std::vector<uint8_t> weights = Quantized(type.theirs);
     std::vector<double> norms;
     const std::vector<double> expected = Exact(type, weights, x, &norms);
-    const std::vector<float> found = Product(ScalarMatmul(), type, weights, x, kRows);
+    const std::vector<float> found = Product(MatmulOf(Isa::kScalar), type, weights, x, kRows);
     for (size_t i = 0; i < expected.size(); ++i) {
       ASSERT_NEAR(static_cast<double>(found[i]), expected[i], 2e-5 * norms[i])
           << ggml_type_name(type.theirs);
@@ -118,7 +118,7 @@ TEST(MatmulOracleTest, RoundingOfActivationsIsAllThatIsLost) {
     const std::vector<uint8_t> weights = Quantized(type.theirs);
     std::vector<double> norms;
     const std::vector<double> expected = Exact(type, weights, x, &norms);
-    const std::vector<float> found = Product(ScalarMatmul(), type, weights, x, kRows);
+    const std::vector<float> found = Product(MatmulOf(Isa::kScalar), type, weights, x, kRows);
     double error = 0, scale = 0;
     for (size_t i = 0; i < expected.size(); ++i) {
       error += (static_cast<double>(found[i]) - expected[i]) *
@@ -133,7 +133,7 @@ TEST(MatmulOracleTest, RoundingOfActivationsIsAllThatIsLost) {
 
 // The nodes in a graph, several threads, twice: the counters of units must come back to zero.
 TEST(MatmulOracleTest, NodesOfAGraphGiveTheProduct) {
-  const MatmulKernels kernels = ScalarMatmul();
+  const MatmulKernels kernels = MatmulOf(Isa::kScalar);
   const std::vector<float> x = Normal(size_t{kColumns} * kRows, 4);
   for (const Type& type : kTypes) {
     const std::vector<uint8_t> weights = Quantized(type.theirs);
@@ -168,7 +168,7 @@ TEST(MatmulOracleTest, NodesOfAGraphGiveTheProduct) {
 }
 
 TEST(MatmulOracleTest, OtherTypesAndShapesAreLeftToGgml) {
-  const MatmulKernels kernels = ScalarMatmul();
+  const MatmulKernels kernels = MatmulOf(Isa::kScalar);
   EXPECT_TRUE(CanMultiply(kernels, GGML_TYPE_Q4_K, 256, 16));
   EXPECT_FALSE(CanMultiply(kernels, GGML_TYPE_Q4_K, 128, 16));
   EXPECT_FALSE(CanMultiply(kernels, GGML_TYPE_Q4_0, 32, 24));

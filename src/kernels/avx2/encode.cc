@@ -194,41 +194,25 @@ struct Bf16 {
 // For kernels/encode_tiles.h.
 struct Rows {
   using Encoder = TileEncoder<Rows>;
+  using GroupScale = avx2::GroupScale;
 
-  // Returns the number of codes at the ends of the range.
   template <typename Quantizer, bool kKey>
-  static int EncodeRow(const EncodeArgs& args, const Encoder::Scales& scales, int token,
-                       uint8_t* bytes) {
-    const float* row = args.x + Size(token) * Size(args.shape.head_dim);
+  static int QuantizeGroup(const float* x, int n, const float* given, const GroupScale& fit,
+                           uint8_t* bytes) {
+    const __m256 inverse = _mm256_set1_ps(fit.inverse), zero = _mm256_set1_ps(fit.zero);
     __m256i ends = _mm256_setzero_si256();
-    __m256 zero = _mm256_setzero_ps();
-    for (int group = 0; group * scales.group_size < args.shape.head_dim; ++group) {
-      const int begin = group * scales.group_size;
-      __m256 inverse = _mm256_setzero_ps();
-      if (scales.given) {
-        inverse = _mm256_set1_ps(Inverse(FromF16(args.scales[token])));
-      } else if (scales.dynamic) {
-        const GroupScale fit = Quantizer::Fit(row + begin, scales.group_size);
-        const size_t index = Size(group) * Size(args.shape.num_tokens) + Size(token);
-        args.scales[index] = fit.scale;
-        if (args.spec.dtype == KvCacheDtype::kInt4Asym) args.zero_points[index] = fit.zero_point;
-        inverse = _mm256_set1_ps(fit.inverse);
-        zero = _mm256_set1_ps(fit.zero);
-      }
-      for (int c = begin; c < begin + scales.group_size; c += 16) {
-        const __m256 inverse_low = scales.dynamic ? inverse : _mm256_load_ps(scales.inverse + c);
-        const __m256 inverse_high =
-            scales.dynamic ? inverse : _mm256_load_ps(scales.inverse + c + 8);
-        const Codes low =
-            Quantizer::template Quantize<kKey>(ScaledValues(row + c, inverse_low), zero);
-        const Codes high =
-            Quantizer::template Quantize<kKey>(ScaledValues(row + c + 8, inverse_high), zero);
-        ends = _mm256_sub_epi32(ends, _mm256_add_epi32(low.at_end, high.at_end));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + c), PackBytes(low.stored, high.stored));
-      }
+    for (int c = 0; c < n; c += 16) {
+      const __m256 inverse_low = given == nullptr ? inverse : _mm256_load_ps(given + c);
+      const __m256 inverse_high = given == nullptr ? inverse : _mm256_load_ps(given + c + 8);
+      const Codes low = Quantizer::template Quantize<kKey>(ScaledValues(x + c, inverse_low), zero);
+      const Codes high =
+          Quantizer::template Quantize<kKey>(ScaledValues(x + c + 8, inverse_high), zero);
+      ends = _mm256_sub_epi32(ends, _mm256_add_epi32(low.at_end, high.at_end));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + c), PackBytes(low.stored, high.stored));
     }
     return HorizontalSum(ends);
   }
+  static float InverseOf(uint16_t scale) { return Inverse(FromF16(scale)); }
 
   // Codes of 8 channels in 8 bytes to the 4 bytes of a K lane; in place.
   static void JoinKeyNibbles(uint8_t* row, int head_dim) {

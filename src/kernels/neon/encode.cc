@@ -162,38 +162,24 @@ struct Bf16 {
 // For kernels/encode_tiles.h.
 struct Rows {
   using Encoder = TileEncoder<Rows>;
+  using GroupScale = neon::GroupScale;
 
-  // Returns the number of codes at the ends of the range.
   template <typename Quantizer, bool kKey>
-  static int EncodeRow(const EncodeArgs& args, const Encoder::Scales& scales, int token,
-                       uint8_t* bytes) {
-    const float* row = args.x + Size(token) * Size(args.shape.head_dim);
+  static int QuantizeGroup(const float* x, int n, const float* given, const GroupScale& fit,
+                           uint8_t* bytes) {
+    const float32x4_t inverse = vdupq_n_f32(fit.inverse), zero = vdupq_n_f32(fit.zero);
     uint32x4_t ends = vdupq_n_u32(0);  // minus their number
-    float32x4_t zero = Zero();
-    for (int group = 0; group * scales.group_size < args.shape.head_dim; ++group) {
-      const int begin = group * scales.group_size;
-      float32x4_t inverse = Zero();
-      if (scales.given) {
-        inverse = vdupq_n_f32(Inverse(FromF16(args.scales[token])));
-      } else if (scales.dynamic) {
-        const GroupScale fit = Quantizer::Fit(row + begin, scales.group_size);
-        const size_t index = Size(group) * Size(args.shape.num_tokens) + Size(token);
-        args.scales[index] = fit.scale;
-        if (args.spec.dtype == KvCacheDtype::kInt4Asym) args.zero_points[index] = fit.zero_point;
-        inverse = vdupq_n_f32(fit.inverse);
-        zero = vdupq_n_f32(fit.zero);
-      }
-      for (int c = begin; c < begin + scales.group_size; c += 8) {
-        const Eight each = scales.dynamic ? Eight{inverse, inverse} : LoadEight(scales.inverse + c);
-        const Codes low = Quantizer::template Quantize<kKey>(ScaledValues(row + c, each.low), zero);
-        const Codes high =
-            Quantizer::template Quantize<kKey>(ScaledValues(row + c + 4, each.high), zero);
-        ends = vaddq_u32(ends, vaddq_u32(low.at_end, high.at_end));
-        vst1_u8(bytes + c, PackBytes(low.stored, high.stored));
-      }
+    for (int c = 0; c < n; c += 8) {
+      const Eight each = given == nullptr ? Eight{inverse, inverse} : LoadEight(given + c);
+      const Codes low = Quantizer::template Quantize<kKey>(ScaledValues(x + c, each.low), zero);
+      const Codes high =
+          Quantizer::template Quantize<kKey>(ScaledValues(x + c + 4, each.high), zero);
+      ends = vaddq_u32(ends, vaddq_u32(low.at_end, high.at_end));
+      vst1_u8(bytes + c, PackBytes(low.stored, high.stored));
     }
     return static_cast<int>(0u - vaddvq_u32(ends));
   }
+  static float InverseOf(uint16_t scale) { return Inverse(FromF16(scale)); }
 
   // Codes of 8 channels in 8 bytes to the 4 bytes of a K lane: the first four below, the others on
   // top; in place.
