@@ -16,7 +16,7 @@ double SquaresAboutMean(const float* x, size_t num_rows, size_t width) {
   for (size_t c = 0; c < width; ++c) {
     double sum = 0, squares = 0;
     for (size_t r = 0; r < num_rows; ++r) {
-      const double value = x[r * width + c];
+      const auto value = static_cast<double>(x[r * width + c]);
       sum += value;
       squares += value * value;
     }
@@ -67,9 +67,10 @@ void KvErrors::ObserveBlock(int layer, int head, KvSide side, const float* exact
   const size_t width = seen.stored_max.size(), rows = static_cast<size_t>(num_tokens);
   double squares = 0;
   for (size_t i = 0; i < rows * width; ++i) {
-    const double error = double{exact[i]} - double{stored[i]};
+    const auto x = static_cast<double>(exact[i]);
+    const double error = x - static_cast<double>(stored[i]);
     seen.error_squares += error * error;
-    squares += double{exact[i]} * double{exact[i]};
+    squares += x * x;
   }
   seen.squares += side == KvSide::kKey ? SquaresAboutMean(exact, rows, width) : squares;
   for (size_t r = 0; r < rows; ++r) Raise(exact + r * width, &seen.stored_max);

@@ -4,12 +4,12 @@
 //
 // Everything is a member of a template over a type from an unnamed namespace of a kernel folder, so
 // that each folder gets code of its own, compiled with its own flags. Isa provides
-//   GroupScale                            scale, zero_point: f16 of a group; inverse, zero: floats
-//   int QuantizeGroup<Quantizer, kKey>(x, n, given, fit, bytes)    codes of n channels, one byte
+//   GroupScale: scale and zero_point as f16, inverse and zero as float
+//   int QuantizeGroup<Quantizer, kKey>(x, n, given, fit, bytes): codes of n channels, one byte
 //   each,
-//                                         with x times given[c], or fit.inverse where given is
-//                                         null, and fit.zero; returns how many are end codes
-//   float InverseOf(uint16_t scale)       of an f16
+//     of x times given[c], or times fit.inverse where given is null, and fit.zero; returns how many
+//     are end codes
+//   float InverseOf(uint16_t scale) of an f16
 //   void JoinKeyNibbles(row, head_dim)    codes of 8 channels in 8 bytes to the 4 bytes of a K lane
 //   void StoreValueRows<kBits>(rows, head_dim, line)    4 (8-bit) or 8 (4-bit) tokens of one lane
 //   void ConvertRow<Half>(x, head_dim, row)             f32 to 16-bit values
