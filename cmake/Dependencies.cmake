@@ -36,5 +36,7 @@ if(TURBOQUANT_BENCH)
 endif()
 if(NOT TURBOQUANT_CORE_ONLY)
   find_package(Edit REQUIRED)
+  find_package(Boost 1.81 REQUIRED)  # headers only: Asio and Beast
+  find_package(prometheus-cpp CONFIG REQUIRED)
   include(FindLlamaCpp)
 endif()

@@ -5,7 +5,7 @@
 # The headers lie beside those of this machine's C library, which must stay out of sight: links to them alone.
 set(_headers "${PROJECT_BINARY_DIR}/headers")
 file(MAKE_DIRECTORY "${_headers}")
-foreach(_name fmt spdlog xxhash.h)
+foreach(_name fmt spdlog nlohmann xxhash.h)
   find_path(_folder "${_name}" PATHS /usr/local/include /usr/include NO_CACHE REQUIRED
     NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH)
   file(CREATE_LINK "${_folder}/${_name}" "${_headers}/${_name}" SYMBOLIC)

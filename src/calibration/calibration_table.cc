@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "model/fingerprint_json.h"
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 namespace turboquant {
 namespace {

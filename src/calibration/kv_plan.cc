@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "codec/kv_cache_spec.h"
 #include "model/fingerprint_json.h"
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 namespace turboquant {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "codec/fp8.h"
-#include "model/printable_text.h"
+#include "base/printable_text.h"
 
 namespace turboquant {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "base/check.h"
 #include "codec/fp8.h"
-#include "model/json_text.h"
-#include "model/printable_text.h"
+#include "base/json_text.h"
+#include "base/printable_text.h"
 
 namespace turboquant {
 namespace {

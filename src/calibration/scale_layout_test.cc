@@ -9,7 +9,7 @@
 
 #include "calibration/calibration_table.h"
 #include "calibration/scale_conversion.h"
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 namespace turboquant {
 namespace {

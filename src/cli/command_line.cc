@@ -32,10 +32,10 @@ CommandLine MakeCommandLine() {
   CLI::App* program = line.program.get();
   program->require_subcommand(0, 1);
   program->set_help_flag("-h,--help", "print this help");
-  line.verbs = {AddRun(program),     AddChat(program),      AddInspect(program),
-                AddEval(program),    AddBench(program),     AddPlan(program),
-                AddDoctor(program),  AddCalibrate(program), AddTune(program),
-                AddConvert(program), AddCompletion(program)};
+  line.verbs = {AddRun(program),     AddChat(program),    AddServe(program),
+                AddInspect(program), AddEval(program),    AddBench(program),
+                AddPlan(program),    AddDoctor(program),  AddCalibrate(program),
+                AddTune(program),    AddConvert(program), AddCompletion(program)};
   for (const Verb& verb : line.verbs) {
     verb.command->set_help_flag("-h,--help", "print this help");
     AddEnvironmentTwins(verb.command);

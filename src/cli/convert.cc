@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/json_text.h"
+#include "base/printable_text.h"
 #include "calibration/calibration_table.h"
 #include "calibration/scale_conversion.h"
 #include "calibration/scale_layout.h"
 #include "cli/console.h"
 #include "cli/verbs.h"
 #include "model/fingerprint.h"
-#include "model/json_text.h"
-#include "model/printable_text.h"
 
 namespace turboquant::cli {
 namespace {

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -16,9 +15,6 @@
 
 namespace turboquant::cli {
 namespace {
-
-// Verbs of the design that this version does not have: said plainly, not as an unknown word.
-constexpr std::array kPlannedVerbs = {"serve"};
 
 int UsageError(std::string_view message) {
   return Report(Error{ErrorCode::kInvalidArgument, fmt::format("{} (turboquant help)", message)});
@@ -63,9 +59,6 @@ int Main(int argc, char** argv) {
   if (first == "--version" || first == "version") {
     Print(VersionText());
     return kExitDone;
-  }
-  if (std::find(kPlannedVerbs.begin(), kPlannedVerbs.end(), first) != kPlannedVerbs.end()) {
-    return UsageError(fmt::format("'{}' is not in this version yet", first));
   }
   const CommandLine line = MakeCommandLine();
   if (first.empty() || first == "help") return Help(line, argc > 2 ? argv[2] : "");

@@ -185,8 +185,10 @@ void AddSamplingFlags(CLI::App* verb, SamplingParams* params) {
       ->capture_default_str();
 }
 
-Result<std::unique_ptr<Engine>> LoadEngine(const ModelFlags& flags, int max_num_seqs) {
+Result<std::unique_ptr<Engine>> LoadEngine(const ModelFlags& flags, int max_num_seqs,
+                                           AtSignal at_signal) {
   TQ_ASSIGN_OR_RETURN(EngineOptions options, flags.ToEngineOptions());
+  if (at_signal == AtSignal::kGoOn) options.stop = nullptr;
   options.cache.max_num_seqs = max_num_seqs;
   TQ_ASSIGN_OR_RETURN(auto model, Model::Load({.path = flags.ModelPath()}));
   TQ_ASSIGN_OR_RETURN(auto engine, Engine::Create(std::move(model), std::move(options)));

@@ -44,10 +44,16 @@ void AddSamplingFlags(CLI::App* verb, SamplingParams* params);
 // default model>.
 std::string DefaultModelPath();
 
+// What becomes of requests when the stop flag is set (cli/console.h).
+enum class AtSignal {
+  kCancel,  // the next step cancels them
+  kGoOn,    // the caller sees to them
+};
 // Loads the model and creates the engine; logs what Engine::Describe says.
+Result<std::unique_ptr<Engine>> LoadEngine(const ModelFlags& flags, int max_num_seqs,
+                                           AtSignal at_signal = AtSignal::kCancel);
 // Warns of static scales that do not fit what was stored so far.
 void WarnOfScales(Engine* engine);
-Result<std::unique_ptr<Engine>> LoadEngine(const ModelFlags& flags, int max_num_seqs);
 
 }  // namespace turboquant::cli
 

@@ -16,6 +16,7 @@ struct Verb {
 
 Verb AddRun(CLI::App* program);
 Verb AddChat(CLI::App* program);
+Verb AddServe(CLI::App* program);
 Verb AddInspect(CLI::App* program);
 Verb AddEval(CLI::App* program);
 Verb AddBench(CLI::App* program);

@@ -125,8 +125,12 @@ Result<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const Model> mode
       std::move(model), std::move(options), std::move(ledger), std::move(runner))));
 }
 
+Status Engine::CheckRequest(const Request& request) const {
+  return ValidateRequest(request, *impl_->model, impl_->plan.max_model_len);
+}
+
 Result<RequestId> Engine::AddRequest(Request request) {
-  TQ_RETURN_IF_ERROR(ValidateRequest(request, *impl_->model, impl_->plan.max_model_len));
+  TQ_RETURN_IF_ERROR(CheckRequest(request));
   const RequestId id{impl_->next_id++};
   if (!impl_->Continues(request)) request.continue_from.reset();
   impl_->scheduler.Add(id, static_cast<int>(request.prompt.size()), request.continue_from);
@@ -134,12 +138,25 @@ Result<RequestId> Engine::AddRequest(Request request) {
   return id;
 }
 
-// The cache kept for continue_from holds the first tokens of the prompt, not all of them.
+// The kept tokens are the first ones of the prompt, not all of them.
+static bool Extends(std::span<const int32_t> prompt, const std::vector<int32_t>& kept) {
+  return kept.size() < prompt.size() && std::ranges::equal(kept, prompt.first(kept.size()));
+}
+
 bool Engine::Impl::Continues(const Request& request) const {
-  if (!request.continue_from || !scheduler.IsKept(*request.continue_from)) return false;
-  const std::vector<int32_t>& kept = kept_tokens.at(*request.continue_from);
-  return kept.size() < request.prompt.size() &&
-         std::ranges::equal(kept, std::span(request.prompt).first(kept.size()));
+  return request.continue_from && scheduler.IsKept(*request.continue_from) &&
+         Extends(request.prompt, kept_tokens.at(*request.continue_from));
+}
+
+std::optional<RequestId> Engine::FindContinuation(std::span<const int32_t> prompt) const {
+  std::optional<RequestId> best;
+  size_t most = 0;
+  for (const auto& [id, kept] : impl_->kept_tokens) {
+    if (kept.size() <= most || !impl_->scheduler.IsKept(id) || !Extends(prompt, kept)) continue;
+    most = kept.size();
+    best = id;
+  }
+  return best;
 }
 
 void Engine::Cancel(RequestId id) {
@@ -290,6 +307,7 @@ EngineStats Engine::stats() const {
   stats.num_running = impl_->scheduler.num_running();
   stats.num_waiting = impl_->scheduler.num_waiting();
   stats.num_kept = impl_->scheduler.num_kept();
+  stats.kept_blocks = impl_->scheduler.num_kept_blocks();
   stats.kv = impl_->runner->cache().Stats();
   return stats;
 }

@@ -14,6 +14,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,7 +40,8 @@ struct EngineOptions {
 struct EngineStats {
   int num_running = 0;  // have blocks
   int num_waiting = 0;
-  int num_kept = 0;  // finished, cache kept for a continuation
+  int num_kept = 0;     // finished, cache kept for a continuation
+  int kept_blocks = 0;  // that those hold; others get them when they need them
   int64_t steps = 0;
   int64_t computed_tokens = 0;  // fed to the model, recomputed ones included
   int64_t generated_tokens = 0;
@@ -58,11 +61,16 @@ class Engine {
   // kInvalidArgument: no prompt, prompt does not leave room for one token in max_model_len, token
   // or sampling parameter out of range.
   Result<RequestId> AddRequest(Request request);
+  // What AddRequest refuses a request for. Reads only what never changes: any thread.
+  Status CheckRequest(const Request& request) const;
   // Ends a request; its last output comes with the next Step. An id that is unknown or finished is
   // ignored.
   void Cancel(RequestId id);
   // Drops the cache kept for a finished request (Request::keep_cache). Ignored where there is none.
   void Release(RequestId id);
+  // For Request::continue_from: whose kept cache holds most of the first tokens of this prompt;
+  // empty where none does.
+  std::optional<RequestId> FindContinuation(std::span<const int32_t> prompt) const;
 
   // One step of the model. Outputs of the requests that got a token or ended, in order of their
   // ids; may be empty while a long prompt is being computed.

@@ -107,8 +107,7 @@ int64_t Scheduler::TokensThatFit(SequenceId sequence) const {
 }
 
 bool Scheduler::HasRoomFor(const Entry& entry) {
-  int64_t available = cache_->NumFreeBlocks();
-  for (const Kept& kept : kept_) available += BlocksHeld(kept.sequence);
+  const int64_t available = cache_->NumFreeBlocks() + num_kept_blocks();
   int64_t needed = BlocksLacking(entry);
   bool running = false;
   for (const auto& [id, other] : requests_) {
@@ -117,6 +116,12 @@ bool Scheduler::HasRoomFor(const Entry& entry) {
     needed += BlocksLacking(other) + 1;
   }
   return !running || needed <= available;
+}
+
+int Scheduler::num_kept_blocks() const {
+  int blocks = 0;
+  for (const Kept& kept : kept_) blocks += BlocksHeld(kept.sequence);
+  return blocks;
 }
 
 int Scheduler::BlocksHeld(SequenceId sequence) const {

@@ -66,6 +66,7 @@ class Scheduler {
   int num_running() const;
   int num_waiting() const;
   int num_kept() const { return static_cast<int>(kept_.size()); }
+  int num_kept_blocks() const;
   bool IsKept(RequestId id) const;
   // The oldest request that is not done.
   std::optional<RequestId> Oldest() const;

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 namespace turboquant {
 namespace {

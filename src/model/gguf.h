@@ -17,7 +17,7 @@
 
 #include "base/error.h"
 #include "model/ggml_types.h"
-#include "model/printable_text.h"
+#include "base/printable_text.h"
 
 namespace turboquant {
 

@@ -5,7 +5,7 @@
 
 #include "model/arch/registry.h"
 #include "model/hyperparameters.h"
-#include "model/printable_text.h"
+#include "base/printable_text.h"
 #include "planner/bytes.h"
 #include "planner/hf_fields.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "model/arch/registry.h"
-#include "model/printable_text.h"
+#include "base/printable_text.h"
 #include "planner/hf_family.h"
 #include "planner/hf_fields.h"
 

@@ -1,7 +1,7 @@
 #include "planner/hf_fields.h"
 
-#include "model/json_text.h"
-#include "model/printable_text.h"
+#include "base/json_text.h"
+#include "base/printable_text.h"
 
 namespace turboquant {
 

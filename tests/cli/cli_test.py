@@ -36,9 +36,6 @@ class Errors(unittest.TestCase):
     def test_unknown_verb(self):
         self.assert_error(run("frobnicate"), "frobnicate", status=(2,))
 
-    def test_verb_of_a_later_version(self):
-        self.assert_error(run("serve"), "serve", "not in this version", status=(2,))
-
     def test_unknown_flag(self):
         self.assert_error(run("run", "--no-such-flag"), "--no-such-flag", status=(2,))
 

@@ -5,7 +5,7 @@
 
 gguf_fuzz: complete models of a few kilobytes, every architecture and both kinds of vocabulary, and corrupt ones made as
 tests/hostile does. block_decode_fuzz: one input per format. flags_fuzz: what users write. scale_file_fuzz: a file of every layout.
-task_file_fuzz: both kinds of task. kv_plan_fuzz has a plan of the planner's tests (a link), hf_config_fuzz its own files.
+task_file_fuzz: both kinds of task. openai_request_fuzz: a body of every call. kv_plan_fuzz has a plan of the planner's tests (a link), hf_config_fuzz its own files.
 """
 import json
 import pathlib
@@ -193,10 +193,22 @@ def task_seeds():
     return {name: "\n".join(map(json.dumps, items)).encode() for name, items in lines.items()}
 
 
+def openai_seeds():
+    sampling = {"temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "seed": 1, "max_tokens": 8, "stop": ["a", "b"],
+                "stream": True, "stream_options": {"include_usage": True}, "n": 1, "logit_bias": {}}
+    parts = [{"type": "text", "text": "b"}]
+    calls = {
+        "chat": {"model": "m", "messages": [{"role": "system", "content": "a"}, {"role": "user", "content": parts}], **sampling},
+        "completion": {"prompt": "Once", **sampling}, "tokens": {"prompt": [[1, 2, 3]], "max_tokens": 2},
+        "tokenize": {"content": "a", "add_special_tokens": False}, "detokenize": {"tokens": [1, 2]}}
+    return {name: json.dumps(call).encode() for name, call in calls.items()}
+
+
 def main():
     total = 0
     for target, seeds in (("gguf_fuzz", gguf_seeds()), ("block_decode_fuzz", block_seeds()), ("flags_fuzz", flag_seeds()),
-                          ("scale_file_fuzz", scale_seeds()), ("task_file_fuzz", task_seeds())):
+                          ("scale_file_fuzz", scale_seeds()), ("task_file_fuzz", task_seeds()),
+                          ("openai_request_fuzz", openai_seeds())):
         folder = CORPUS / target
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in seeds.items():

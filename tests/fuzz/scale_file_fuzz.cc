@@ -6,7 +6,7 @@
 #include "calibration/calibration_table.h"
 #include "calibration/scale_conversion.h"
 #include "calibration/scale_layout.h"
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 namespace turboquant {
 namespace {

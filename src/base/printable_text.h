@@ -1,6 +1,6 @@
 // Text from a file in names and messages.
-#ifndef TURBOQUANT_MODEL_PRINTABLE_TEXT_H_
-#define TURBOQUANT_MODEL_PRINTABLE_TEXT_H_
+#ifndef TURBOQUANT_BASE_PRINTABLE_TEXT_H_
+#define TURBOQUANT_BASE_PRINTABLE_TEXT_H_
 
 #include <cstddef>
 #include <string>
@@ -18,4 +18,4 @@ std::string PrintableText(std::string_view text, size_t max_bytes = 64);
 
 }  // namespace turboquant
 
-#endif  // TURBOQUANT_MODEL_PRINTABLE_TEXT_H_
+#endif  // TURBOQUANT_BASE_PRINTABLE_TEXT_H_

@@ -1,4 +1,4 @@
-#include "model/printable_text.h"
+#include "base/printable_text.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 #include <set>
 #include <vector>
 
-#include "model/printable_text.h"
+#include "base/printable_text.h"
 
 namespace turboquant {
 namespace {

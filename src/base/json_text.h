@@ -1,7 +1,7 @@
 // JSON from a file that nobody trusts: what a parser lets pass in silence is refused, and values
 // can be shown in a message.
-#ifndef TURBOQUANT_MODEL_JSON_TEXT_H_
-#define TURBOQUANT_MODEL_JSON_TEXT_H_
+#ifndef TURBOQUANT_BASE_JSON_TEXT_H_
+#define TURBOQUANT_BASE_JSON_TEXT_H_
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -28,4 +28,4 @@ std::string Shown(const Json& value) {
 
 }  // namespace turboquant
 
-#endif  // TURBOQUANT_MODEL_JSON_TEXT_H_
+#endif  // TURBOQUANT_BASE_JSON_TEXT_H_
