@@ -134,9 +134,9 @@ HttpReply App::KvCache() const {
                     {"bytes_per_token_f16", plan.f16_bytes_per_token},
                     {"max_model_len", plan.max_model_len},
                     {"max_num_seqs", plan.max_num_seqs},
-                    {"pool_bytes", plan.pool_bytes},
+                    {"pool_bytes", plan.pool_bytes + plan.sequence_bytes},  // as `plan` counts it
+                    {"sequence_bytes", plan.sequence_bytes},  // of it, tails and first tokens
                     {"pool_tokens", plan.PoolTokens()},
-                    {"sequence_bytes", plan.sequence_bytes},
                     {"blocks", stats.kv.num_blocks},
                     {"blocks_free", stats.kv.num_free_blocks},
                     {"blocks_kept", stats.kept_blocks},

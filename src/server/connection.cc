@@ -32,6 +32,7 @@ constexpr uint32_t kMaxHeaderBytes = 32 << 10;
 constexpr uint64_t kMaxBodyBytes = 16 << 20;
 constexpr auto kReadTimeout = 60s;   // of a call, and of the silence before it
 constexpr auto kWriteTimeout = 30s;  // of one write to a client that does not read
+constexpr auto kLinger = 2s;         // for the rest of a call that was refused unread
 // A stream that says nothing for so long gets a comment: proxies take silence for death.
 constexpr auto kPingInterval = 10s;
 
@@ -67,6 +68,7 @@ class Connection {
     if (error) {
       if (const auto refused = RefusalOf(error)) {
         co_await Write(ErrorReply(*refused), HttpCall(), 11, false);
+        co_await Linger();
       }
       co_return false;
     }
@@ -102,6 +104,20 @@ class Connection {
                       error.category() != make_error_code(http::error::end_of_stream).category();
     if (gone) return std::nullopt;
     return ApiError{.status = 400, .message = "no HTTP request: " + error.message()};
+  }
+
+  // Reads what the client still sends: closing over unread bytes resets the connection, and the
+  // client may lose the reply that it has not read.
+  awaitable<void> Linger() {
+    beast::error_code error;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, error);
+    stream_.expires_after(kLinger);
+    while (!error) {
+      buffer_.clear();
+      size_t bytes = 0;
+      std::tie(error, bytes) =
+          co_await stream_.async_read_some(buffer_.prepare(kMaxHeaderBytes), kNoThrow);
+    }
   }
 
   static HttpCall ToCall(const RequestMessage& message) {

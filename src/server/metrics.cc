@@ -43,7 +43,13 @@ ServerMetrics::ServerMetrics(const std::string& model_name)
                           "Mean of a request, over the tokens after its first.",
                           {0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5})),
       end_to_end_(MakeHistogram("e2e_request_latency_seconds", "From arrival to the last token.",
-                                {0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})) {}
+                                {0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600})) {
+  // A counter that is 0 and one that is not there yet are two things to an alert.
+  for (const FinishReason reason : {FinishReason::kStop, FinishReason::kLength,
+                                    FinishReason::kCancelled, FinishReason::kError}) {
+    finished_.Add({{"finished_reason", std::string(Name(reason))}});
+  }
+}
 
 prometheus::Gauge& ServerMetrics::MakeGauge(const std::string& name, const std::string& help) {
   return prometheus::BuildGauge()

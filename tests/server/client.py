@@ -13,7 +13,7 @@ class Server:
 
     def __init__(self, binary, model, *flags):
         self.process = subprocess.Popen([binary, "serve", "-m", model, "--port", "0", *flags],
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.log = []
         self.port = None
         for line in self.process.stderr:
@@ -69,9 +69,10 @@ class Server:
             time.sleep(0.02)
 
     def stop(self, how=signal.SIGTERM):
-        """The exit status."""
-        if self.process.poll() is None:
+        """The exit status. how: a signal; None where one has been sent."""
+        if how is not None and self.process.poll() is None:
             self.process.send_signal(how)
         status = self.process.wait(timeout=60)
         self.reader.join(timeout=10)
+        self.process.stderr.close()
         return status
