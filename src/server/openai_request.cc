@@ -30,9 +30,9 @@ ApiResult<json> ParseObject(std::string_view body) {
   return document;
 }
 
-// Asks for nothing: absent, null, false, 0, "", [], {}, or `neutral`.
+// Asks for nothing: absent, null, false, "", [], {}, or `neutral`.
 bool AsksForNothing(const json& value, const json& neutral) {
-  return value.is_null() || value == json(false) || value == json(0) || value == json(neutral) ||
+  return value.is_null() || value == json(false) || value == json(neutral) ||
          ((value.is_structured() || value.is_string()) && value == json(value.type()));
 }
 
@@ -46,11 +46,11 @@ std::optional<ApiError> FindUnsupported(const JsonFields& fields) {
                                      Field{"echo"},
                                      Field{"suffix"},
                                      Field{"logprobs"},
-                                     Field{"top_logprobs"},
+                                     Field{"top_logprobs", 0},
                                      Field{"prompt_logprobs"},
                                      Field{"logit_bias"},
-                                     Field{"frequency_penalty"},
-                                     Field{"presence_penalty"},
+                                     Field{"frequency_penalty", 0},
+                                     Field{"presence_penalty", 0},
                                      Field{"tools"},
                                      Field{"tool_choice", "none"},
                                      Field{"functions"},
@@ -64,7 +64,7 @@ std::optional<ApiError> FindUnsupported(const JsonFields& fields) {
                                      Field{"guided_choice"},
                                      Field{"guided_grammar"},
                                      Field{"stop_token_ids"},
-                                     Field{"min_tokens"},
+                                     Field{"min_tokens", 0},
                                      Field{"audio"}};
   for (const Field& field : kFields) {
     const json& value = fields.Value(field.name);

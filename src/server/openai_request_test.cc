@@ -96,6 +96,8 @@ TEST(OpenAiRequest, WhatAsksForNothingIsTaken) {
          "response_format": {"type": "text"}, "presence_penalty": null, "suffix": "",
          "tool_choice": "none", "user": "u", "store": true, "some_new_field": {"a": 1}, "top_k": -1)");
   EXPECT_TRUE(call) << call.error().message;
+  // The likeliest token's own, and no others: that is something.
+  EXPECT_EQ(Refused(Completion("\"a\"", ", \"logprobs\": 0")), "logprobs");
 }
 
 TEST(OpenAiRequest, WrongValuesAreRefusedByName) {
