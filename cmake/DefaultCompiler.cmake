@@ -9,8 +9,9 @@ endif()
 if(NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED ENV{CMAKE_CXX_COMPILER_LAUNCHER})
   find_program(TURBOQUANT_CCACHE NAMES ccache)
   if(TURBOQUANT_CCACHE)
-    # CCACHE_BASEDIR: a second clone finds what the first one compiled.
-    set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_BASEDIR=${CMAKE_SOURCE_DIR};${TURBOQUANT_CCACHE}")
+    # CCACHE_BASEDIR: a second clone finds what the first one compiled. CCACHE_SLOPPINESS: as its manual asks for
+    # precompiled headers.
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_BASEDIR=${CMAKE_SOURCE_DIR};CCACHE_SLOPPINESS=pch_defines,time_macros;${TURBOQUANT_CCACHE}")
   endif()
 endif()
 if(NOT DEFINED CMAKE_BUILD_TYPE)

@@ -1,6 +1,7 @@
 # One static library per folder of src/, and one GoogleTest program for the *_test.cc files beside its code.
 #
 #   turboquant_library(NAME cache LINK xxhash)     src/cache -> library turboquant_cache
+#     PRECOMPILE <x.hpp>                           headers of others that most of its files include: read once
 #   turboquant_kernels()                           src/kernels, each ISA folder with its own flags
 #   turboquant_binary(NAME turboquant MAIN src/cli/main.cc)
 #   turboquant_test(NAME x SOURCES a_test.cc [LINK ...] [LABEL fast] [TIMEOUT 120] [FIXTURES tiny_models]
@@ -49,13 +50,19 @@ function(_turboquant_finish_library name)
 endfunction()
 
 function(turboquant_library)
-  cmake_parse_arguments(A "" "NAME" "LINK;LINK_PRIVATE" ${ARGN})
+  cmake_parse_arguments(A "" "NAME" "LINK;LINK_PRIVATE;PRECOMPILE" ${ARGN})
   _turboquant_sources(${A_NAME} S)
   if(NOT S_LIB)
     message(STATUS "src/${A_NAME}: no sources yet")
     return()
   endif()
   add_library(turboquant_${A_NAME} STATIC ${S_LIB})
+  if(A_PRECOMPILE)
+    target_precompile_headers(turboquant_${A_NAME} PRIVATE ${A_PRECOMPILE})
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # else ccache keeps none of its files
+      target_compile_options(turboquant_${A_NAME} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+    endif()
+  endif()
   _turboquant_finish_library(${A_NAME} LINK ${A_LINK} LINK_PRIVATE ${A_LINK_PRIVATE}
     TESTS ${S_TESTS} SLOW_TESTS ${S_SLOW_TESTS})
 endfunction()
