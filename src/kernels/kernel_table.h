@@ -34,8 +34,8 @@ inline constexpr int kMaxTileTokens = 64;
 inline constexpr int kMaxTileRows = 32;  // (query, head) rows per call
 inline constexpr int kMaxHeadDim = 512;
 inline constexpr int kMaxGroups = 32;  // scales per token and head; group sizes: multiples of 16
-// A row of q' or a tile's row of p * v_scale whose largest absolute value is below this counts as
-// all zero, so that no reciprocal overflows.
+// A row of q', a tile's row of p * v_scale or a block of activations (matmul.h) whose largest
+// absolute value is below this counts as all zero, so that no reciprocal overflows.
 inline constexpr float kTinyMax = 0x1p-100f;
 // Largest code of a prepared query: 16 bits, or 8 where codes of K are narrow (beside their own
 // error that of 8 bits in q is nothing: docs/decisions/005-block-mean-and-narrow-formats.md).

@@ -19,8 +19,9 @@
 // An activation row of n values (n a multiple of 32), QuantizedRowBytes(n) bytes:
 //   s8 [n] codes, f32 [n / 32] scales, f32 [n / 32] sums
 // of each block, amax over its 32 values, every operation rounded to f32:
-//   code = rint(x * (amax > 0 ? 127 / amax : 0))    scale = f16(amax / 127)    sum = scale *
-//   sum(codes)
+//   code = rint(x * (amax >= kTinyMax ? 127 / amax : 0))    kTinyMax: kernels/kernel_table.h
+//   scale = f16(amax / 127)
+//   sum = scale * sum(codes)
 // f16() as base/half.h; scales as ggml's q8_0 and q8_1 have them, sums unrounded.
 //
 // The product, 32 columns after 32 columns, each an exact integer and one or two fused
