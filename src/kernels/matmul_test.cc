@@ -4,35 +4,22 @@
 
 #include <cmath>
 #include <cstring>
-#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "base/half.h"
+#include "kernels/sample_weights.h"
 
 namespace turboquant {
 namespace {
 
-// Rows of random blocks with scales that a model might have, stored `stride` bytes apart.
+// Rows of random blocks, stored `stride` bytes apart.
 struct Weights {
   Weights(WeightType type, int num_outputs, int num_columns, uint32_t seed)
       : stride(static_cast<size_t>(num_columns / LayoutOf(type).columns) * LayoutOf(type).bytes),
         bytes(stride * static_cast<size_t>(num_outputs)) {
     std::mt19937 random(seed);
-    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
-    for (size_t at = 0; at < bytes.size(); at += LayoutOf(type).bytes) {
-      PutHalf(at, 0.01f + 0.001f * static_cast<float>(random() % 100));
-      if (HasMinInFile(type)) PutHalf(at + 2, -0.1f - 0.01f * static_cast<float>(random() % 9));
-    }
-  }
-  static bool HasMinInFile(WeightType type) {
-    return type == WeightType::kQ4_1 || type == WeightType::kQ5_1 || type == WeightType::kQ4K ||
-           type == WeightType::kQ5K;
-  }
-  void PutHalf(size_t at, float x) {
-    const uint16_t bits = FloatToHalf(x);
-    std::memcpy(bytes.data() + at, &bits, sizeof(bits));
+    FillWeights(type, {}, random, bytes);
   }
   size_t stride;
   std::vector<uint8_t> bytes;
