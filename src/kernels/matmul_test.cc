@@ -84,8 +84,8 @@ TEST_P(MatmulIsaTest, EqualsThePlainCodeBitForBit) {
       const auto found = Multiply(best.matmul, type, weights, x, shape);
       for (size_t i = 0; i < expected.size(); ++i) {
         ASSERT_EQ(found[i], expected[i])
-            << static_cast<int>(type) << " " << shape.num_columns << "x" << shape.num_outputs
-            << " rows " << shape.num_rows << " at " << i;
+            << Name(type) << " " << shape.num_columns << "x" << shape.num_outputs << " rows "
+            << shape.num_rows << " at " << i;
       }
     }
   }
