@@ -10,6 +10,7 @@
 //    a row never matter (this is what makes results independent of batching and chunking);
 //  - integer products (IsInteger) equal the scalar rows bit for bit up to the last
 //    float multiply; float paths agree within the bounds derived in tests/check_kernels.
+// Products of weights have rows as well, and a contract of their own: kernels/matmul.h.
 #ifndef TURBOQUANT_KERNELS_KERNEL_TABLE_H_
 #define TURBOQUANT_KERNELS_KERNEL_TABLE_H_
 
@@ -26,6 +27,7 @@
 #include "codec/scale_fit.h"
 #include "codec/tile.h"
 #include "kernels/cpu_features.h"
+#include "kernels/matmul.h"
 
 namespace turboquant {
 
@@ -34,8 +36,8 @@ inline constexpr int kMaxTileTokens = 64;
 inline constexpr int kMaxTileRows = 32;  // (query, head) rows per call
 inline constexpr int kMaxHeadDim = 512;
 inline constexpr int kMaxGroups = 32;  // scales per token and head; group sizes: multiples of 16
-// A row of q' or a tile's row of p * v_scale whose largest absolute value is below this counts as
-// all zero, so that no reciprocal overflows.
+// A row of q', a tile's row of p * v_scale or a block of activations (matmul.h) whose largest
+// absolute value is below this counts as all zero, so that no reciprocal overflows.
 inline constexpr float kTinyMax = 0x1p-100f;
 // Largest code of a prepared query: 16 bits, or 8 where codes of K are narrow (beside their own
 // error that of 8 bits in q is nothing: docs/decisions/005-block-mean-and-narrow-formats.md).
@@ -145,9 +147,11 @@ enum class KernelOp : uint8_t {
   kRotate,
   kFitScales,
   kExpandScales,
-  kMeanDot
+  kMeanDot,
+  kQuantizeRow,
+  kMatmul
 };
-// Rows of these operations are one for all formats.
+// Rows of these operations are one for all formats of the cache; kMatmul: one per weight type.
 constexpr bool IsForAnyFormat(KernelOp op) {
   return op != KernelOp::kPrepareQ && op != KernelOp::kQk && op != KernelOp::kPv &&
          op != KernelOp::kEncode;
@@ -170,14 +174,18 @@ struct KernelRow {
     FitScalesFn fit_scales;
     ExpandScalesFn expand_scales;
     MeanDotFn mean_dot;
+    QuantizeRowFn quantize_row;
+    MatmulFn matmul;
   };
+  WeightType weights{};  // kMatmul only
 };
 
 // Every row compiled in, weakest ISA first. Scalar rows exist for every op and format.
 std::span<const KernelRow> AllKernelRows();
 
 // The kernels in use: for each op and format the strongest row that `isa` and the CPU allow.
-// kPrepareQ and kQk of a format always come from the same ISA folder.
+// kPrepareQ and kQk of a format always come from the same ISA folder. Products of weights are
+// chosen by HostMatmul.
 struct FormatKernels {
   PrepareQFn prepare_q = nullptr;
   QkFn qk = nullptr;

@@ -64,10 +64,32 @@ TEST(KernelRows, ScalarRowsExistForEveryOperationAndFormat) {
           << op << " " << Name(dtype);
     }
   }
-  const auto any_format = {"softmax/scalar",    "to_half/scalar",       "rotate/scalar",
-                           "fit_scales/scalar", "expand_scales/scalar", "mean_dot/scalar"};
+  const auto any_format = {"softmax/scalar",     "to_half/scalar",       "rotate/scalar",
+                           "fit_scales/scalar",  "expand_scales/scalar", "mean_dot/scalar",
+                           "quantize_row/scalar"};
   for (const char* name : any_format) EXPECT_TRUE(scalar.contains(name)) << name;
-  EXPECT_EQ(scalar.size(), 4 * kAllKvCacheDtypes.size() + any_format.size());
+  for (const WeightType type : kAllWeightTypes) {
+    EXPECT_TRUE(scalar.contains(fmt::format("matmul/{}/scalar", Name(type)))) << Name(type);
+  }
+  EXPECT_EQ(scalar.size(),
+            4 * kAllKvCacheDtypes.size() + any_format.size() + kAllWeightTypes.size());
+}
+
+// An instruction set has products of every type and what quantizes their activations, or none.
+TEST(KernelRows, ProductsOfWeightsAreCompleteAndNamedByTheirType) {
+  std::map<Isa, int> products, quantizers;
+  for (const KernelRow& row : AllKernelRows()) {
+    if (row.op == KernelOp::kQuantizeRow) ++quantizers[row.isa];
+    if (row.op != KernelOp::kMatmul) continue;
+    ++products[row.isa];
+    EXPECT_EQ(row.name, fmt::format("matmul/{}/{}", Name(row.weights), Name(row.isa)));
+    EXPECT_EQ(row.matmul, MatmulOf(row.isa).matmul) << row.name;
+  }
+  for (const Isa isa : kAllIsas) {
+    const bool any = MatmulOf(isa).matmul != nullptr;
+    EXPECT_EQ(products[isa], any ? static_cast<int>(kAllWeightTypes.size()) : 0) << Name(isa);
+    EXPECT_EQ(quantizers[isa], any ? 1 : 0) << Name(isa);
+  }
 }
 
 TEST(KernelTable, TakesNoRowTheCpuLacks) {

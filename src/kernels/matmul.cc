@@ -1,18 +1,37 @@
 #include "kernels/matmul.h"
 
-#ifdef TURBOQUANT_HAVE_AVX2
-#include "kernels/avx2/kernels.h"
-#endif
-#include "kernels/scalar/kernels.h"
+#include "kernels/kernel_table.h"
 
 namespace turboquant {
 
+std::string_view Name(WeightType type) {
+  switch (type) {
+    case WeightType::kQ4_0:
+      return "q4_0";
+    case WeightType::kQ4_1:
+      return "q4_1";
+    case WeightType::kQ5_0:
+      return "q5_0";
+    case WeightType::kQ5_1:
+      return "q5_1";
+    case WeightType::kQ8_0:
+      return "q8_0";
+    case WeightType::kQ4K:
+      return "q4_k";
+    case WeightType::kQ5K:
+      return "q5_k";
+  }
+  return "";
+}
+
 MatmulKernels MatmulOf(Isa isa) {
-  if (isa == Isa::kScalar) return {scalar::QuantizeRow, scalar::Matmul};
-#ifdef TURBOQUANT_HAVE_AVX2
-  if (isa == Isa::kAvx2) return {avx2::QuantizeRow, avx2::Matmul};
-#endif
-  return {};
+  MatmulKernels kernels;
+  for (const KernelRow& row : AllKernelRows()) {
+    if (row.isa != isa) continue;
+    if (row.op == KernelOp::kQuantizeRow) kernels.quantize = row.quantize_row;
+    if (row.op == KernelOp::kMatmul) kernels.matmul = row.matmul;  // one for all types
+  }
+  return kernels;
 }
 
 const MatmulKernels& HostMatmul() {

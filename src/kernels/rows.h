@@ -5,8 +5,9 @@
 // Each folder kernels/<isa> declares its kernels in kernels/<isa>/kernels.h under the same names:
 // PrepareQ, Qk, Pv and Encode followed by the format (F32, F16, Bf16, Int8, Fp8E4m3, Fp8E5m2, Int6
 // .. Int2, Int4Sym, Int4Asym; Narrow for what Int6 .. Int2 share), Softmax, ToHalf, Rotate,
-// FitScales, ExpandScales and MeanDot; what a folder lacks the next weaker one does. A folder that
-// is not compiled in (TURBOQUANT_HAVE_<ISA> undefined) has an empty list.
+// FitScales, ExpandScales and MeanDot; what a folder lacks the next weaker one does. QuantizeRow
+// and Matmul (kernels/matmul.h) come together or not at all. A folder that is not compiled in
+// (TURBOQUANT_HAVE_<ISA> undefined) has an empty list.
 #ifndef TURBOQUANT_KERNELS_ROWS_H_
 #define TURBOQUANT_KERNELS_ROWS_H_
 
@@ -65,6 +66,12 @@ struct RowMaker {
   }
   constexpr KernelRow MeanDot(std::string_view name, MeanDotFn fn) const {
     return {name, KernelOp::kMeanDot, KvCacheDtype::kF32, isa, features, {.mean_dot = fn}};
+  }
+  constexpr KernelRow QuantizeRow(std::string_view name, QuantizeRowFn fn) const {
+    return {name, KernelOp::kQuantizeRow, KvCacheDtype::kF32, isa, features, {.quantize_row = fn}};
+  }
+  constexpr KernelRow Matmul(std::string_view name, WeightType type, MatmulFn fn) const {
+    return {name, KernelOp::kMatmul, KvCacheDtype::kF32, isa, features, {.matmul = fn}, type};
   }
 };
 

@@ -68,6 +68,14 @@ constexpr KernelRow kRows[] = {
     kMake.FitScales("fit_scales/avx2", FitScales),
     kMake.ExpandScales("expand_scales/avx2", ExpandScales),
     kMake.MeanDot("mean_dot/avx2", MeanDot),
+    kMake.QuantizeRow("quantize_row/avx2", QuantizeRow),
+    kMake.Matmul("matmul/q4_0/avx2", WeightType::kQ4_0, Matmul),
+    kMake.Matmul("matmul/q4_1/avx2", WeightType::kQ4_1, Matmul),
+    kMake.Matmul("matmul/q5_0/avx2", WeightType::kQ5_0, Matmul),
+    kMake.Matmul("matmul/q5_1/avx2", WeightType::kQ5_1, Matmul),
+    kMake.Matmul("matmul/q8_0/avx2", WeightType::kQ8_0, Matmul),
+    kMake.Matmul("matmul/q4_k/avx2", WeightType::kQ4K, Matmul),
+    kMake.Matmul("matmul/q5_k/avx2", WeightType::kQ5K, Matmul),
 };
 
 }  // namespace

@@ -65,6 +65,14 @@ constexpr KernelRow kRows[] = {
     kMake.FitScales("fit_scales/scalar", FitScales),
     kMake.ExpandScales("expand_scales/scalar", ExpandScales),
     kMake.MeanDot("mean_dot/scalar", MeanDot),
+    kMake.QuantizeRow("quantize_row/scalar", QuantizeRow),
+    kMake.Matmul("matmul/q4_0/scalar", WeightType::kQ4_0, Matmul),
+    kMake.Matmul("matmul/q4_1/scalar", WeightType::kQ4_1, Matmul),
+    kMake.Matmul("matmul/q5_0/scalar", WeightType::kQ5_0, Matmul),
+    kMake.Matmul("matmul/q5_1/scalar", WeightType::kQ5_1, Matmul),
+    kMake.Matmul("matmul/q8_0/scalar", WeightType::kQ8_0, Matmul),
+    kMake.Matmul("matmul/q4_k/scalar", WeightType::kQ4K, Matmul),
+    kMake.Matmul("matmul/q5_k/scalar", WeightType::kQ5K, Matmul),
 };
 
 }  // namespace

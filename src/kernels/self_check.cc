@@ -10,6 +10,7 @@
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
+#include "kernels/sample_weights.h"
 
 namespace turboquant {
 namespace {
@@ -107,7 +108,7 @@ class RowTest {
 
   // Compares once, then repeats for `seconds` to time it.
   SelfCheckRow Run(double seconds) {
-    SelfCheckRow result{.name = row_.name};
+    SelfCheckRow result{.name = row_.name, .op = row_.op};
     double bytes = 4.0 * kValues;
     switch (row_.op) {
       case KernelOp::kPrepareQ:
@@ -142,6 +143,13 @@ class RowTest {
       case KernelOp::kMeanDot:
         result.ok = TestMeanDot();
         bytes = 4.0 * kRows * kHeadDim;
+        break;
+      case KernelOp::kQuantizeRow:
+        result.ok = TestQuantizeRow();
+        break;
+      case KernelOp::kMatmul:
+        result.ok = TestMatmul();
+        bytes = static_cast<double>(weights_.size());
         break;
     }
     result.gb_per_second = bytes / SecondsPerCall(seconds) / 1e9;
@@ -373,17 +381,76 @@ class RowTest {
     return plain == Rotated(row_.rotate);
   }
 
+  bool TestQuantizeRow() {
+    data_ = MakeData(KvCacheDtype::kF32, KvSide::kKey);
+    std::vector<uint8_t> plain(QuantizedRowBytes(kValues));
+    quantized_.resize(plain.size());
+    MatmulOf(Isa::kScalar).quantize(data_.x.data(), kValues, plain.data());
+    repeat_ = [this] { row_.quantize_row(data_.x.data(), kValues, quantized_.data()); };
+    repeat_();
+    return plain == quantized_;
+  }
+
+  std::vector<float> Products(MatmulFn matmul, int num_rows) {
+    out_.assign(static_cast<size_t>(num_rows) * kOutputs, 0);
+    repeat_ = [this, matmul, num_rows] {
+      matmul({.type = row_.weights,
+              .weights = weights_.data(),
+              .weights_stride = weights_.size() / kOutputs,
+              .num_columns = kColumns,
+              .first_output = 0,
+              .last_output = kOutputs,
+              .x = quantized_.data(),
+              .x_stride = QuantizedRowBytes(kColumns),
+              .num_rows = num_rows,
+              .out = out_.data(),
+              .out_stride = kOutputs});
+    };
+    repeat_();
+    return out_;
+  }
+
+  bool TestMatmul() {
+    const WeightLayout layout = LayoutOf(row_.weights);
+    std::mt19937 random(1);
+    weights_.resize(kOutputs * size_t{kColumns} / static_cast<size_t>(layout.columns) *
+                    layout.bytes);
+    FillWeights(row_.weights, {}, random, weights_);
+    std::normal_distribution<float> normal;
+    std::vector<float> x(size_t{kMostRows} * kColumns);
+    for (float& value : x) value = normal(random);
+    quantized_.resize(QuantizedRowBytes(kMostRows * kColumns));
+    for (size_t r = 0; r < kMostRows; ++r) {
+      MatmulOf(Isa::kScalar)
+          .quantize(&x[r * kColumns], kColumns, &quantized_[r * QuantizedRowBytes(kColumns)]);
+    }
+    const std::vector<float> plain = Products(MatmulOf(Isa::kScalar).matmul, kMostRows);
+    bool same = true;
+    for (const int num_rows : {kMostRows, 9, 8, 7, 6, 5, 4, 3, 2, 1}) {  // the last one is timed
+      const std::vector<float> found = Products(row_.matmul, num_rows);
+      same = same && std::memcmp(found.data(), plain.data(), found.size() * sizeof(float)) == 0;
+    }
+    return same;
+  }
+
+  // Of a product: more columns than kernels take at once, more rows than are few to them.
+  static constexpr int kColumns = 1280, kOutputs = kOutputsPerUnit, kMostRows = 13;
+
   const KernelRow& row_;
   Data data_;
   AlignedBuffer<uint8_t> prepared_;
   std::vector<float> out_, rescale_;
   std::vector<uint16_t> half_;
-  std::vector<uint8_t> byte_scales_;
+  std::vector<uint8_t> byte_scales_, weights_, quantized_;
   SoftmaxState softmax_;
   std::function<void()> repeat_;
 };
 
 }  // namespace
+
+SelfCheckRow CheckKernelRow(const KernelRow& row, double seconds) {
+  return RowTest(row).Run(seconds);
+}
 
 std::vector<SelfCheckRow> RunKernelSelfCheck(double seconds) {
   const CpuFeatures cpu = DetectCpuFeatures();
@@ -391,11 +458,11 @@ std::vector<SelfCheckRow> RunKernelSelfCheck(double seconds) {
   std::vector<SelfCheckRow> results;
   for (const KernelRow& row : rows) {
     if (!cpu.Contains(row.requires_features)) {
-      results.push_back({.name = row.name, .skipped = true});
+      results.push_back({.name = row.name, .op = row.op, .skipped = true});
       continue;
     }
     if (row.op == KernelOp::kPrepareQ) continue;  // with its qk
-    results.push_back(RowTest(row).Run(seconds / static_cast<double>(rows.size())));
+    results.push_back(CheckKernelRow(row, seconds / static_cast<double>(rows.size())));
   }
   return results;
 }

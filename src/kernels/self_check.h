@@ -14,14 +14,18 @@ namespace turboquant {
 
 struct SelfCheckRow {
   std::string_view name;  // "qk/int8/avx2"; prepare_q rows are tested with their qk
-  bool skipped = false;   // the CPU lacks what it needs
+  KernelOp op;
+  bool skipped = false;  // the CPU lacks what it needs
   bool ok = false;
-  double gb_per_second = 0;  // of codes read (qk, pv) or values (others) from the nearest cache
+  // Of codes (qk, pv), weights (matmul, one row) or values (others), from the nearest cache.
+  double gb_per_second = 0;
 };
 
-// Takes about `seconds`, evenly over the rows; one thread. The comparison itself takes microseconds
-// and is never left out.
+// Takes about `seconds`, evenly over the rows; one thread. The comparison itself takes milliseconds
+// at most and is never left out.
 std::vector<SelfCheckRow> RunKernelSelfCheck(double seconds);
+// One row, which the CPU must be able to run.
+SelfCheckRow CheckKernelRow(const KernelRow& row, double seconds);
 
 }  // namespace turboquant
 

@@ -9,9 +9,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <random>
 
 #include "base/aligned_buffer.h"
 #include "check.h"
+#include "kernels/sample_weights.h"
 
 namespace turboquant::check {
 namespace {
@@ -21,6 +23,7 @@ constexpr size_t kCachedBytes = size_t{192} << 10;
 constexpr size_t kStreamingBytes = size_t{96} << 20;
 constexpr std::array kHeadDims = {64, 128};
 constexpr std::array kRows = {1, 3, 4, 8, 32};
+constexpr int kWeightColumns = 2048;
 
 double NowNs() {
   timespec now = {};
@@ -304,7 +307,58 @@ void BenchMeanDot(const KernelRow& row) {
   }
 }
 
+void BenchQuantizeRow(const KernelRow& row) {
+  const std::vector<float> x(kWeightColumns, 0.7f);
+  std::vector<uint8_t> out(QuantizedRowBytes(kWeightColumns));
+  const double ns =
+      TimeTiles(200, [&](int) { row.quantize_row(x.data(), kWeightColumns, out.data()); });
+  PrintLine(row.name, kWeightColumns, 1, static_cast<double>(x.size() * sizeof(float)), 0, ns, 0);
+}
+
+// A tile: the weights of kOutputsPerUnit outputs. Many rows are not bound by memory.
+void BenchMatmul(const KernelRow& row) {
+  const WeightLayout layout = LayoutOf(row.weights);
+  const size_t stride = size_t{kWeightColumns} / static_cast<size_t>(layout.columns) * layout.bytes;
+  const size_t tile_bytes = kOutputsPerUnit * stride;
+  AlignedBuffer<uint8_t> weights(kStreamingBytes);
+  std::mt19937 random(1);
+  FillWeights(row.weights, {}, random, {weights.data(), tile_bytes});
+  const auto count = [&](bool streaming) {
+    return static_cast<int>((streaming ? kStreamingBytes : kCachedBytes) / tile_bytes);
+  };
+  for (int i = 1; i < count(true); ++i)
+    std::memcpy(weights.data() + tile_bytes * static_cast<size_t>(i), weights.data(), tile_bytes);
+  for (const int num_rows : {1, 4, 8, 32, 256}) {
+    const std::vector<float> values(kWeightColumns, 0.7f);
+    const size_t x_stride = QuantizedRowBytes(kWeightColumns);
+    std::vector<uint8_t> x(x_stride * static_cast<size_t>(num_rows));
+    for (size_t at = 0; at < x.size(); at += x_stride)
+      MatmulOf(Isa::kScalar).quantize(values.data(), kWeightColumns, &x[at]);
+    std::vector<float> out(static_cast<size_t>(num_rows) * kOutputsPerUnit);
+    const auto time = [&](bool streaming) {
+      return TimeTiles(count(streaming), [&](int i) {
+        row.matmul({.type = row.weights,
+                    .weights = weights.data() + tile_bytes * static_cast<size_t>(i),
+                    .weights_stride = stride,
+                    .num_columns = kWeightColumns,
+                    .first_output = 0,
+                    .last_output = kOutputsPerUnit,
+                    .x = x.data(),
+                    .x_stride = x_stride,
+                    .num_rows = num_rows,
+                    .out = out.data(),
+                    .out_stride = kOutputsPerUnit});
+      });
+    };
+    const double macs = static_cast<double>(num_rows) * kOutputsPerUnit * kWeightColumns;
+    PrintLine(row.name, kWeightColumns, num_rows, static_cast<double>(tile_bytes), macs,
+              time(false), num_rows <= 8 ? time(true) : 0);
+  }
+}
+
 void BenchRow(const KernelRow& row) {
+  if (row.op == KernelOp::kQuantizeRow) return BenchQuantizeRow(row);
+  if (row.op == KernelOp::kMatmul) return BenchMatmul(row);
   if (row.op == KernelOp::kFitScales) return BenchFitScales(row);
   if (row.op == KernelOp::kExpandScales) return BenchExpandScales(row);
   if (row.op == KernelOp::kMeanDot) return BenchMeanDot(row);

@@ -99,6 +99,8 @@ void CheckRotate(RowCheck& check);
 void CheckFitScales(RowCheck& check);
 void CheckExpandScales(RowCheck& check);
 void CheckMeanDot(RowCheck& check);
+void CheckQuantizeRow(RowCheck& check);
+void CheckMatmul(RowCheck& check);
 
 // The row of the same folder that makes queries for a QK row, and the QK row that takes what a
 // prepare_q row makes.

@@ -66,6 +66,10 @@ void CheckRow(RowCheck& check) {
       return CheckExpandScales(check);
     case KernelOp::kMeanDot:
       return CheckMeanDot(check);
+    case KernelOp::kQuantizeRow:
+      return CheckQuantizeRow(check);
+    case KernelOp::kMatmul:
+      return CheckMatmul(check);
   }
 }
 

@@ -281,7 +281,7 @@ void QuantizeRow(const float* x, int num_columns, uint8_t* out) {
       max = _mm256_max_ps(max, Abs(v[i]));
     }
     const float amax = HorizontalMax(max);
-    const __m256 inverse = _mm256_set1_ps(amax > 0 ? 127.0f / amax : 0.0f);
+    const __m256 inverse = _mm256_set1_ps(amax >= kTinyMax ? 127.0f / amax : 0.0f);
     __m256i codes[4];
     for (int i = 0; i < 4; ++i) codes[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
     const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(codes[0], codes[1]),

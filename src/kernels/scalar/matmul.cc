@@ -107,7 +107,7 @@ void QuantizeRow(const float* x, int num_columns, uint8_t* out) {
     const float* block = x + b * kActivationBlock;
     float amax = 0;
     for (int i = 0; i < kActivationBlock; ++i) amax = std::max(amax, std::fabs(block[i]));
-    const float inverse = amax > 0 ? 127.0f / amax : 0.0f;
+    const float inverse = amax >= kTinyMax ? 127.0f / amax : 0.0f;
     int sum = 0;
     for (int i = 0; i < kActivationBlock; ++i) {
       const int code = static_cast<int>(std::nearbyint(block[i] * inverse));
