@@ -95,6 +95,7 @@ struct PagedAttention::Impl {
   KvObserver* observer = nullptr;
   KvBlockObserver* block_observer = nullptr;
   const KvRecipe* recipe = nullptr;
+  AttentionStandIn* stand_in = nullptr;
   SaturationCounts saturation;
   double attend_seconds = 0;
 };
@@ -241,6 +242,9 @@ void PagedAttention::BeginStep(std::span<const SequenceChunk> chunks) {
 void PagedAttention::StoreKv(int layer, const float* k, size_t k_stride, const float* v,
                              size_t v_stride, int ith, [[maybe_unused]] int nth) {
   DCHECK_LE(nth, impl_->limits.max_threads);
+  if (impl_->stand_in != nullptr) {
+    return impl_->stand_in->StoreKv(layer, impl_->chunks, k, k_stride, v, v_stride, ith, nth);
+  }
   const auto index = static_cast<size_t>(layer);
   const LayerContext& context = impl_->layers[index];
   const std::span<const StoreUnit> units = impl_->store_plan.units();
@@ -275,6 +279,9 @@ void PagedAttention::Attend(int layer, const float* q, size_t q_stride, float* o
                             size_t out_stride, int ith, [[maybe_unused]] int nth) {
   DCHECK_LE(nth, impl_->limits.max_threads);
   const ScopedTimer timer(&impl_->attend_seconds, ith);
+  if (impl_->stand_in != nullptr) {
+    return impl_->stand_in->Attend(layer, impl_->chunks, q, q_stride, out, out_stride, ith, nth);
+  }
   AttendTask task = impl_->TaskOf(layer);
   task.q = q;
   task.q_stride = q_stride;
@@ -292,6 +299,7 @@ void PagedAttention::Attend(int layer, const float* q, size_t q_stride, float* o
 
 void PagedAttention::Merge(int layer, float* out, size_t out_stride, int ith, int nth) {
   DCHECK_LE(nth, impl_->limits.max_threads);
+  if (impl_->stand_in != nullptr) return;
   const ScopedTimer timer(&impl_->attend_seconds, ith);
   AttendTask task = impl_->TaskOf(layer);
   task.out = out;
@@ -325,6 +333,12 @@ void PagedAttention::set_block_observer(KvBlockObserver* observer) {
 }
 
 void PagedAttention::set_recipe(const KvRecipe* recipe) { impl_->recipe = recipe; }
+
+void PagedAttention::set_stand_in(AttentionStandIn* stand_in) { impl_->stand_in = stand_in; }
+
+void PagedAttention::ScaleScores(float factor) {
+  for (LayerContext& layer : impl_->layers) layer.params.scale *= factor;
+}
 
 const SaturationCounts& PagedAttention::saturation() const { return impl_->saturation; }
 

@@ -84,6 +84,18 @@ class KvRecipe {
   virtual void OnClose(KvSide side, int block, float* x, int num_tokens, int head_dim) const = 0;
 };
 
+// Attends in place of the kernels where an evaluation measures a rule of what is kept that is not
+// ours (eval/eviction.h). Keeps keys and values itself: the cache then only counts tokens. Called
+// by the threads of a step with the barriers of PagedAttention's own; pointers as there.
+class AttentionStandIn {
+ public:
+  virtual ~AttentionStandIn() = default;
+  virtual void StoreKv(int layer, std::span<const SequenceChunk> chunks, const float* k,
+                       size_t k_stride, const float* v, size_t v_stride, int ith, int nth) = 0;
+  virtual void Attend(int layer, std::span<const SequenceChunk> chunks, const float* q,
+                      size_t q_stride, float* out, size_t out_stride, int ith, int nth) = 0;
+};
+
 struct AttentionLimits {
   int max_batch_tokens = 512;  // rows of a step
   int max_num_seqs = 1;
@@ -118,6 +130,9 @@ class PagedAttention {
   void set_observer(KvObserver* observer);             // null = none; borrowed
   void set_block_observer(KvBlockObserver* observer);  // null = none; borrowed
   void set_recipe(const KvRecipe* recipe);             // null = none; borrowed
+  void set_stand_in(AttentionStandIn* stand_in);       // null = none; borrowed
+  // Multiplies the softmax scale of every layer. Not during a step.
+  void ScaleScores(float factor);
   const SaturationCounts& saturation() const;
   // Wall time that thread 0 has spent in Attend and Merge since construction.
   double attend_seconds() const;

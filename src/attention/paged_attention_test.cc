@@ -444,6 +444,20 @@ TEST(PagedAttentionTest, BlocksBeyondTheirStaticRangeAreCorrectedAndCounted) {
   }
 }
 
+// Powers of two: twice the scale gives the bits of twice the queries.
+TEST(PagedAttentionTest, ScaledScoresAreThoseOfScaledQueries) {
+  const auto run = [](const char* format, float query_gain, float factor) {
+    Harness harness({.layers = {{.format = format, .block_size = 16, .query_gain = query_gain}}});
+    harness.attention().ScaleScores(factor);
+    TestSequence a = harness.Add(1);
+    return harness.Step({{&a, 70}});
+  };
+  for (const char* format : {"f32", "int8", "int4"}) {
+    EXPECT_EQ(run(format, 1, 2), run(format, 2, 1)) << format;
+    EXPECT_NE(run(format, 1, 2), run(format, 1, 1)) << format;
+  }
+}
+
 TEST(PagedAttentionTest, SaturationIsCountedWhenBlocksClose) {
   // A token's own scale puts its largest value, and only values within half a step of it, at the
   // end of the range.

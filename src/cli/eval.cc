@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <climits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -107,13 +109,29 @@ std::string ToText(const std::vector<EvaluationResult>& results) {
   return text;
 }
 
-// "int8", "int8@per_head", "int8+none", "int8@per_group:32+none", "int4~512": each format of the
-// list may carry its own granularity, transform and number of recent tokens.
+Result<double> ParseTemperature(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() ||
+      !(value >= 0.01 && value <= 100)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "eval: temperature '{}': want a number from 0.01 to 100", text);
+  }
+  return value;
+}
+
+// "int8", "int8@per_head", "int8+none", "int8@per_group:32+none", "int4~512", "int4^0.98": each
+// format of the list may carry its own granularity, transform, number of recent tokens and, for
+// measurements only, temperature of the softmax.
 Result<EvaluationCandidate> ParseCandidate(std::string text, const ModelFlags& flags) {
   EvaluationCandidate candidate = {.kv_cache_dtype = {},
                                    .kv_scale_granularity = flags.kv_scale_granularity,
                                    .kv_transform = flags.kv_transform,
                                    .kv_recent_tokens = flags.kv_recent_tokens};
+  if (const size_t power = text.find('^'); power != std::string::npos) {
+    TQ_ASSIGN_OR_RETURN(candidate.softmax_temperature, ParseTemperature(text.substr(power + 1)));
+    text.resize(power);
+  }
   if (const size_t tilde = text.find('~'); tilde != std::string::npos) {
     TQ_ASSIGN_OR_RETURN(const uint64_t recent, ParseSize(text.substr(tilde + 1)));
     candidate.kv_recent_tokens = static_cast<int>(std::min<uint64_t>(recent, INT_MAX));
@@ -427,11 +445,12 @@ Verb AddEval(CLI::App* program) {
   AddModelFlags(verb, &flags->model);
   verb->remove_option(verb->get_option("--kv-cache-dtype"));
   verb->remove_option(verb->get_option("--max-model-len"));
-  verb->add_option("--kv-cache-dtype", flags->formats,
-                   "formats to measure, each may carry a granularity, a transform and a number of "
-                   "recent tokens: int8,int4@per_group:32,int8+none,int4~512; recipe:NAME rounds "
-                   "as another engine does, "
-                   "for comparison (recipe:? lists them)")
+  verb->add_option(
+          "--kv-cache-dtype", flags->formats,
+          "formats to measure, each may carry a granularity, a transform, a number of "
+          "recent tokens and a softmax temperature: int8,int4@per_group:32,int8+none,"
+          "int4~512,int4^0.98; recipe:NAME rounds as another engine does or evicts blocks, "
+          "for comparison (recipe:? lists them)")
       ->delimiter(',')
       ->capture_default_str();
   verb->add_option("--text", flags->texts, "text files to score; windows are shared out evenly")

@@ -21,11 +21,14 @@
 namespace turboquant {
 
 struct EvaluationCandidate {
-  std::string kv_cache_dtype;        // as the flags, or a recipe (eval/recipes.h)
+  std::string kv_cache_dtype;        // as the flags, or a recipe (recipes.h, eviction.h)
   std::string kv_scale_granularity;  // empty = the format's default
   std::string kv_transform = {};     // empty = the format's default
   int kv_recent_tokens = 0;
   std::string kv_cache_dtype_layers = {};  // empty = those of EvaluationOptions::cache
+  // All scores are divided by it before the softmax. 1 is the model's own; others are for
+  // measurements, nothing serves with them.
+  double softmax_temperature = 1;
 };
 
 struct EvaluationOptions {

@@ -139,7 +139,7 @@ bool SameFormat(const EvaluationCandidate& a, const EvaluationCandidate& b) {
   const auto right =
       ParseKvFormat(b.kv_cache_dtype, b.kv_scale_granularity, b.kv_transform, nullptr);
   return left && right && left->k == right->k && left->v == right->v &&
-         a.kv_recent_tokens == b.kv_recent_tokens;
+         a.kv_recent_tokens == b.kv_recent_tokens && a.softmax_temperature == b.softmax_temperature;
 }
 
 }  // namespace

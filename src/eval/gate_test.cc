@@ -120,6 +120,8 @@ TEST(Gate, AlternativesAscendInBits) {
   // Static scales: the format with scales of its own first.
   EXPECT_THAT(Alternatives({"int8", "per_head", ""}, 8.0, 64).front(), "--kv-cache-dtype int8");
   EXPECT_THAT(Alternatives({"f16", "", ""}, 16.0, 64), IsEmpty());
+  const EvaluationCandidate cooled = {.kv_cache_dtype = "f16", .softmax_temperature = 0.9};
+  EXPECT_THAT(Alternatives(cooled, 16.0, 64), ElementsAre("--kv-cache-dtype f16"));
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ void Lane::Restart() {
 
 std::span<const float> Lane::Feed(std::span<const int32_t> chunk, StepInput::Logits logits) {
   CHECK(runner->cache().AllocateSlots(sequence, static_cast<int>(chunk.size())));
+  // Without logits the last layer attends to nothing, and eviction goes by what it attends to.
+  if (eviction && logits == StepInput::Logits::kNone) logits = StepInput::Logits::kLast;
   const StepInput input{sequence, chunk, logits};
   return runner->Execute({&input, 1});
 }
@@ -30,7 +32,8 @@ std::span<const float> Lane::FeedPrompt(std::span<const int32_t> tokens) {
 
 double Lane::EffectiveBits(int num_tokens) const {
   if (recipe.at_once) return recipe.bits_per_value;
-  const int closed = num_tokens / runner->cache().block_size();
+  int closed = num_tokens / runner->cache().block_size();
+  if (eviction) closed = std::min(closed, eviction->rule().num_blocks);
   const double bytes = static_cast<double>(closed) * static_cast<double>(plan.block_bytes) +
                        static_cast<double>(plan.sequence_bytes);
   const double values =
@@ -84,26 +87,69 @@ Result<Lane> MakeLane(const std::shared_ptr<const Model>& model, CachePlan plan,
   return lane;
 }
 
-// A recipe rounds what a cache of f32 stores. The plan counts the bytes that it would take.
+// Makes the recipe and lets the lane's plan count the bytes that its codes would take.
+Status TakeRecipe(const Model& model, std::string_view name, const EvaluationOptions& options,
+                  Lane* lane) {
+  TQ_ASSIGN_OR_RETURN(lane->recipe,
+                      MakeRecipe(name, model.config().head_dim, options.cache.block_size,
+                                 options.cache.num_sink_tokens));
+  TQ_ASSIGN_OR_RETURN(const CachePlan coded, PlanCandidate(model, {"int8", ""}, options));
+  CachePlan& plan = lane->plan;
+  plan.bits_per_value = lane->recipe.bits_per_value;
+  plan.block_bytes =
+      static_cast<uint64_t>(plan.bits_per_value / 16 *
+                            static_cast<double>(coded.f16_bytes_per_token *
+                                                static_cast<uint64_t>(options.cache.block_size)));
+  plan.sequence_bytes = coded.sequence_bytes;
+  return {};
+}
+
+// A recipe rounds what a cache of f32 stores.
 Result<Lane> MakeRecipeLane(const std::shared_ptr<const Model>& model,
                             const EvaluationCandidate& candidate,
                             const EvaluationOptions& options) {
-  TQ_ASSIGN_OR_RETURN(Recipe recipe,
-                      MakeRecipe(candidate.kv_cache_dtype, model->config().head_dim,
-                                 options.cache.block_size, options.cache.num_sink_tokens));
   TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanReference(*model, options));
-  TQ_ASSIGN_OR_RETURN(const CachePlan coded, PlanCandidate(*model, {"int8", ""}, options));
   TQ_ASSIGN_OR_RETURN(Lane lane, MakeLane(model, std::move(plan), options));
-  lane.plan.formats = recipe.name;
-  lane.plan.bits_per_value = recipe.bits_per_value;
-  lane.plan.block_bytes =
-      static_cast<uint64_t>(recipe.bits_per_value / 16 *
-                            static_cast<double>(coded.f16_bytes_per_token *
-                                                static_cast<uint64_t>(options.cache.block_size)));
-  lane.plan.sequence_bytes = coded.sequence_bytes;
-  lane.recipe = std::move(recipe);
+  TQ_RETURN_IF_ERROR(TakeRecipe(*model, candidate.kv_cache_dtype, options, &lane));
+  lane.plan.formats = lane.recipe.name;
   lane.runner->attention().set_recipe(lane.recipe.rounding.get());
   return lane;
+}
+
+// Evicted blocks are gone; exact values of the others count as f16.
+Result<Lane> MakeEvictionLane(const std::shared_ptr<const Model>& model,
+                              const EvaluationCandidate& candidate,
+                              const EvaluationOptions& options) {
+  TQ_ASSIGN_OR_RETURN(EvictionRule rule,
+                      ParseEvictionRule(candidate.kv_cache_dtype, options.cache.block_size));
+  if (options.sequences > 1 || model->config().sliding_window > 0) {
+    return Fail(ErrorCode::kUnsupported, "'{}': one sequence at a time, without a sliding window",
+                candidate.kv_cache_dtype);
+  }
+  EvaluationOptions plain = options;
+  plain.cache.kv_cache_dtype_layers.clear();
+  TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCandidate(*model, {"f16", ""}, plain));
+  TQ_ASSIGN_OR_RETURN(Lane lane, MakeLane(model, std::move(plan), options));
+  if (!rule.recipe.empty()) TQ_RETURN_IF_ERROR(TakeRecipe(*model, rule.recipe, options, &lane));
+  if (lane.recipe.at_once) {
+    return Fail(ErrorCode::kUnsupported, "'{}': a recipe that rounds blocks, not tokens",
+                candidate.kv_cache_dtype);
+  }
+  lane.plan.formats = candidate.kv_cache_dtype;
+  lane.eviction =
+      std::make_unique<EvictingAttention>(lane.plan.config.layers, model->AttentionParams(),
+                                          std::move(rule), lane.recipe.rounding.get());
+  lane.runner->attention().set_stand_in(lane.eviction.get());
+  return lane;
+}
+
+// At the model's own temperature.
+Result<Lane> MakePlainLane(const std::shared_ptr<const Model>& model,
+                           const EvaluationCandidate& candidate, const EvaluationOptions& options) {
+  if (IsEviction(candidate.kv_cache_dtype)) return MakeEvictionLane(model, candidate, options);
+  if (IsRecipe(candidate)) return MakeRecipeLane(model, candidate, options);
+  TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCandidate(*model, candidate, options));
+  return MakeLane(model, std::move(plan), options);
 }
 
 }  // namespace
@@ -117,9 +163,15 @@ Result<Lane> MakeReferenceLane(const std::shared_ptr<const Model>& model,
 Result<Lane> MakeCandidateLane(const std::shared_ptr<const Model>& model,
                                const EvaluationCandidate& candidate,
                                const EvaluationOptions& options) {
-  if (IsRecipe(candidate)) return MakeRecipeLane(model, candidate, options);
-  TQ_ASSIGN_OR_RETURN(CachePlan plan, PlanCandidate(*model, candidate, options));
-  return MakeLane(model, std::move(plan), options);
+  const double temperature = candidate.softmax_temperature;
+  if (temperature != 1 && IsEviction(candidate.kv_cache_dtype)) {
+    return Fail(ErrorCode::kUnsupported, "'{}': only at temperature 1", candidate.kv_cache_dtype);
+  }
+  TQ_ASSIGN_OR_RETURN(Lane lane, MakePlainLane(model, candidate, options));
+  if (temperature == 1) return lane;
+  lane.runner->attention().ScaleScores(static_cast<float>(1 / temperature));
+  lane.plan.formats += fmt::format(", temperature {}", temperature);
+  return lane;
 }
 
 }  // namespace turboquant

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "engine/model_runner.h"
 #include "eval/evaluation.h"
+#include "eval/eviction.h"
 #include "eval/recipes.h"
 #include "planner/cache_plan.h"
 
@@ -22,6 +23,7 @@ struct Lane {
   std::unique_ptr<ModelRunner> runner;
   CachePlan plan;
   Recipe recipe;  // rounding is null where the plan's own formats are measured
+  std::unique_ptr<EvictingAttention> eviction;  // null: every block is kept
   SequenceId sequence;
 
   // Begins a new sequence.
@@ -30,8 +32,8 @@ struct Lane {
   std::span<const float> Feed(std::span<const int32_t> chunk, StepInput::Logits logits);
   // As many as there are, at least one; logits of the last.
   std::span<const float> FeedPrompt(std::span<const int32_t> tokens);
-  // Bits held per value with num_tokens in the cache: closed blocks, and the whole of tail, sinks
-  // and recent copies.
+  // Bits held per value with num_tokens in the cache: closed blocks that are kept, and the whole of
+  // tail, sinks and recent copies.
   double EffectiveBits(int num_tokens) const;
 };
 

@@ -234,7 +234,8 @@ Result<Recipe> MakeRecipe(std::string_view text, int head_dim, int block_size,
   if (kind == kKinds.end()) {
     std::string known;
     for (const Kind& each : kKinds) known += fmt::format(" {}", each.name);
-    return Fail(ErrorCode::kInvalidArgument, "'{}' is no recipe; known:{}", text, known);
+    return Fail(ErrorCode::kInvalidArgument,
+                "'{}' is no recipe; known:{} keepN keepN_newest keepN_int4", text, known);
   }
   if (static_cast<size_t>(head_dim) % kGroup != 0 ||
       static_cast<size_t>(block_size) % kGroup != 0) {

@@ -281,11 +281,11 @@ class Tune(unittest.TestCase):
 
 
 class Gate(unittest.TestCase):
-    def evaluate(self, *args):
+    def evaluate(self, *args, model=MODEL):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
             text.write(" ".join(f"word{i * 7919 % 1000} and {i * i % 97}." for i in range(400)))
             text.flush()
-            return run("eval", "-m", MODEL, "--text", text.name, "--windows", "1", "--ctx", "200", "--first-scored", "100", *args)
+            return run("eval", "-m", model, "--text", text.name, "--windows", "1", "--ctx", "200", "--first-scored", "100", *args)
 
     def test_what_keeps_the_limits_passes(self):
         result = self.evaluate("--kv-cache-dtype", "f16,int8", "--gate", "kl<=0.5,top1>=10", "--json")
@@ -309,6 +309,18 @@ class Gate(unittest.TestCase):
         self.assertLessEqual(change["kl_divergence"]["mean"], limit)
         again = json.loads(self.evaluate(*change["flags"].split(), "--json").stdout)["results"][0]
         self.assertEqual(again["kl_divergence"]["mean"], change["kl_divergence"]["mean"])
+
+    def test_formats_carry_a_temperature(self):
+        formats = ["--kv-cache-dtype", "int8,int8^1,int8^0.9,recipe:keep128"]
+        rows = json.loads(self.evaluate(*formats, "--json", model=TINY).stdout)["results"]
+        kl = [row["kl_divergence"]["mean"] for row in rows]
+        self.assertEqual(kl[0], kl[1])
+        self.assertLess(kl[1], kl[2])
+        self.assertTrue(rows[2]["kv_cache_dtype"].endswith(", temperature 0.9"), rows[2])
+        for text, word in (("int8^", "temperature ''"), ("int8^0", "from 0.01 to 100"), ("int8^nan", "'nan'"), ("recipe:keep100", "recipe:keepN")):
+            refused = self.evaluate("--kv-cache-dtype", text, model=TINY)
+            self.assertEqual((refused.returncode, refused.stdout), (2, ""), refused.stderr)
+            self.assertIn(word, refused.stderr)
 
     def test_answers_are_compared(self):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as prompts:

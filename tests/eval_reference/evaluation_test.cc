@@ -269,6 +269,14 @@ TEST_F(EvaluationTest, Refusals) {
   EXPECT_NE(error_of(Options({{"int9", ""}}), Calibration()).message.find("int9"),
             std::string::npos);
   EXPECT_EQ(error_of(Options({{"f16", "per_head"}}), Calibration()).code, ErrorCode::kUnsupported);
+  EvaluationOptions forks = Options({{"recipe:keep128", ""}});
+  forks.sequences = 2;
+  EXPECT_EQ(error_of(forks, {}).code, ErrorCode::kUnsupported);
+  EXPECT_EQ(error_of(Options({{"recipe:keep100", ""}}), {}).code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(error_of(Options({{"recipe:keep128_int9", ""}}), {}).message.find("recipe:int9"),
+            std::string::npos);
+  EXPECT_EQ(error_of(Options({{"recipe:keep128_q8_0_at_once", ""}}), {}).code,
+            ErrorCode::kUnsupported);
   EvaluationOptions nothing_scored = Options({{"int8", ""}});
   nothing_scored.first_scored = kContext - 1;
   EXPECT_EQ(error_of(nothing_scored, {}).code, ErrorCode::kInvalidArgument);
@@ -306,6 +314,46 @@ TEST_F(EvaluationTest, RecipesStandBesideFormats) {
   EXPECT_GT(results[0].divergence.kl_mean, 0);
   EXPECT_GT(results[2].divergence.kl_mean, 10 * results[0].divergence.kl_mean);
   EXPECT_GT(results[3].divergence.kl_mean, results[2].divergence.kl_mean);
+}
+
+// Blocks of 64 tokens: from 192 tokens on a third closed block has to go. f16 otherwise.
+TEST_F(EvaluationTest, EvictionStandsBesideFormats) {
+  const auto results = Run({{"f16", ""},
+                            {"recipe:keep320", ""},
+                            {"recipe:keep128", ""},
+                            {"recipe:keep128_newest", ""},
+                            {"recipe:int4", ""},
+                            {"recipe:keep320_int4", ""}});
+  ASSERT_EQ(results.size(), 6u);
+  EXPECT_EQ(results[2].kv_cache_dtype, "recipe:keep128");
+  EXPECT_LT(results[1].divergence.kl_mean, results[0].divergence.kl_mean);  // exact, all there
+  EXPECT_GT(results[2].divergence.kl_mean, 1e-4);
+  // Two blocks: the first and the newest, whatever their scores are.
+  EXPECT_EQ(results[2].divergence.kl_mean, results[3].divergence.kl_mean);
+  EXPECT_EQ(results[1].effective_bits, results[0].effective_bits);
+  constexpr double kTailBits = 16.0 * 64;
+  double sum = 0;
+  for (int tokens = kFirstScored + 1; tokens < kContext; ++tokens) {
+    sum += (16.0 * 64 * std::min(2, tokens / 64) + kTailBits) / tokens;
+  }
+  EXPECT_NEAR(results[2].effective_bits, sum / (kContext - 1 - kFirstScored), 1e-9);
+  // The same codes, read by other sums.
+  EXPECT_NEAR(results[5].divergence.kl_mean / results[4].divergence.kl_mean, 1, 1e-3);
+  EXPECT_EQ(results[5].effective_bits, results[4].effective_bits);
+  EXPECT_EQ(results[5].bits_per_value, 4.1875);
+}
+
+TEST_F(EvaluationTest, TemperatureIsTheCandidatesOwn) {
+  const auto at = [](double temperature) {
+    return EvaluationCandidate{.kv_cache_dtype = "f32", .softmax_temperature = temperature};
+  };
+  const auto results = Run({at(1), at(0.8), at(0.9), at(1.1)});
+  ASSERT_EQ(results.size(), 4u);
+  EXPECT_EQ(results[0].divergence.kl_max, 0.0);
+  EXPECT_EQ(results[2].kv_cache_dtype, "f32/f32 none, temperature 0.9");
+  EXPECT_GT(results[2].divergence.kl_mean, 0.0);
+  EXPECT_GT(results[3].divergence.kl_mean, 0.0);
+  EXPECT_GT(results[1].divergence.kl_mean, 2 * results[2].divergence.kl_mean);
 }
 
 TEST_F(EvaluationTest, TuneMeasuresPlansWithinTheBudget) {
