@@ -12,33 +12,36 @@ namespace {
 
 constexpr std::pair<KvSide, const char*> kSides[] = {{KvSide::kKey, "K"}, {KvSide::kValue, "V"}};
 
-// Heads with one kind of finding, and the worst of them.
+// Places with one kind of finding, and the worst of them.
 class Finding {
  public:
+  // kind: what is counted, "heads".
+  explicit Finding(const char* kind) : kind_(kind) {}
   void Add(double badness, const std::string& place) {
-    ++num_heads_;
-    if (num_heads_ > 1 && badness <= worst_) return;
+    ++num_places_;
+    if (num_places_ > 1 && badness <= worst_) return;
     worst_ = badness;
     worst_place_ = place;
   }
   // "12 heads, the worst layer 3 K head 1: ..."; nothing where none was added.
   void Report(const std::function<std::string(double)>& what,
               std::vector<std::string>* lines) const {
-    if (num_heads_ == 0) return;
-    const std::string heads = num_heads_ == 1
-                                  ? worst_place_
-                                  : fmt::format("{} heads, the worst {}", num_heads_, worst_place_);
-    lines->push_back(fmt::format("static scales: {}: {}", heads, what(worst_)));
+    if (num_places_ == 0) return;
+    const std::string places =
+        num_places_ == 1 ? worst_place_
+                         : fmt::format("{} {}, the worst {}", num_places_, kind_, worst_place_);
+    lines->push_back(fmt::format("static scales: {}: {}", places, what(worst_)));
   }
 
  private:
-  int64_t num_heads_ = 0;
+  const char* kind_;
+  int64_t num_places_ = 0;
   double worst_ = 0;
   std::string worst_place_;
 };
 
 struct Findings {
-  Finding corrected, clipped, unused;
+  Finding corrected{"heads"}, clipped{"heads"}, unused{"heads"}, exchanged{"pairs of heads"};
 };
 
 void AddHead(const SaturationCounts::Layer& layer, KvSide side, const KvSideSpec& spec, size_t head,
@@ -59,6 +62,20 @@ void AddHead(const SaturationCounts::Layer& layer, KvSide side, const KvSideSpec
   if (blocks >= kBlocksToJudge && reach < kLeastReach) {
     findings->unused.Add(1 - static_cast<double>(reach), place);
   }
+}
+
+// Of one side of a layer: whether the heads that reach most and least of their ranges look as if
+// they had each other's. place: "layer 3 K".
+void CompareHeads(const SaturationCounts::Layer& layer, KvSide side, const KvSideSpec& spec,
+                  const std::string& place, Findings* findings) {
+  if (spec.granularity == ScaleGranularity::kPerTensor) return;  // one range for all
+  if (std::ranges::min(layer.num_blocks) < kBlocksToJudge) return;
+  const std::vector<float>& reach = layer.Of(side).reach;
+  const auto [least, most] = std::ranges::minmax_element(reach);
+  if (*least >= kSoundReach || *most <= 1 || *most < kMostUnlike * *least) return;
+  findings->exchanged.Add(
+      static_cast<double>(*most / *least),
+      fmt::format("{} heads {} and {}", place, most - reach.begin(), least - reach.begin()));
 }
 
 // Of one counter over all layers and heads; of_layer gives a layer's [num_kv_heads].
@@ -112,6 +129,7 @@ std::vector<std::string> SaturationWarnings(const SaturationCounts& counts,
     for (const auto& [side, name] : kSides) {
       const KvSideSpec& spec = side == KvSide::kKey ? layers[i].k : layers[i].v;
       if (!IsStatic(spec.granularity)) continue;
+      CompareHeads(counts.layers[i], side, spec, fmt::format("layer {} {}", i, name), &findings);
       for (size_t head = 0; head < static_cast<size_t>(layers[i].num_kv_heads); ++head) {
         AddHead(counts.layers[i], side, spec, head,
                 fmt::format("layer {} {} head {}", i, name, head), &findings);
@@ -141,6 +159,14 @@ std::vector<std::string> SaturationWarnings(const SaturationCounts& counts,
             "values reach only {:.2g} of the range (alarm at {}): was the table made for this "
             "model and these heads?",
             1 - rest, kLeastReach);
+      },
+      &lines);
+  findings.exchanged.Report(
+      [](double ratio) {
+        return fmt::format(
+            "the first is beyond its range and reaches {:.2g} times as far in it as the second "
+            "(alarm at {}): are heads exchanged in the table?",
+            ratio, kMostUnlike);
       },
       &lines);
   return lines;

@@ -42,10 +42,16 @@ int64_t NumBlocks(const SaturationCounts& counts);
 //               be corrected; or (fixed scales) it has more end codes than kEndCodeAlarm. A range
 //               that was clipped on purpose is corrected in some blocks and stays below that.
 //   too large   after kBlocksToJudge blocks a head has never reached kLeastReach of its range
-// Both are named by layer and head: a table for other values than these (another text, another
-// layout of heads) shows as one, the other or both.
+//   exchanged   after as many, one head of a layer's side reaches beyond its range, another one
+//   less
+//               than kSoundReach of its own, and the first kMostUnlike times as far in it: so it
+//               looks where two heads have each other's range
+// All are named by layer and head: a table for other values than these (another text, another
+// layout of heads) shows as one or more of them.
 inline constexpr double kEndCodeAlarm = 3e-3;
 inline constexpr float kMostReach = 2.0f, kLeastReach = 0.4f;
+// kMostUnlike: tables of prose, dialogue and code on each other's values come to 1.8.
+inline constexpr float kSoundReach = 0.8f, kMostUnlike = 2.0f;
 inline constexpr int64_t kBlocksToJudge = 8;
 std::vector<std::string> SaturationWarnings(const SaturationCounts& counts,
                                             std::span<const KvCacheSpec> layers);

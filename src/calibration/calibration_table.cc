@@ -90,6 +90,7 @@ class Reader {
   Status ReadHeader(CalibrationTable* table) const;
   Result<std::vector<double>> ReadRanges(const Json& side, const char* key, size_t count,
                                          const std::string& place) const;
+  Status CheckHeads(const CalibratedSide& side, size_t head_dim, const std::string& place) const;
   Result<std::vector<double>> ReadBalance(const Json& layer, const CalibrationTable& table,
                                           size_t index) const;
   Result<CalibratedSide> ReadSide(const Json& layer, const char* key, const CalibrationTable& table,
@@ -148,6 +149,20 @@ Result<std::vector<double>> Reader::ReadRanges(const Json& side, const char* key
   return ranges;
 }
 
+// No head reaches further than its channels: whatever the clip rule, that is another head's range.
+Status Reader::CheckHeads(const CalibratedSide& side, size_t head_dim,
+                          const std::string& place) const {
+  for (size_t head = 0; head < side.ranges.size(); ++head) {
+    const double channels =
+        std::ranges::max(std::span(side.channel_ranges).subspan(head * head_dim, head_dim));
+    if (side.ranges[head] <= channels) continue;
+    return Bad(
+        "{}: ranges[{}] is {:.4g}, the channels of that head reach {:.4g}: are heads exchanged?",
+        place, head, side.ranges[head], channels);
+  }
+  return {};
+}
+
 Result<CalibratedSide> Reader::ReadSide(const Json& layer, const char* key,
                                         const CalibrationTable& table, size_t index) const {
   const std::string place = fmt::format("layer {}, {}", index, key);
@@ -168,6 +183,7 @@ Result<CalibratedSide> Reader::ReadSide(const Json& layer, const char* key,
   TQ_ASSIGN_OR_RETURN(side.rotated_ranges, ReadRanges(layer[key], "rotated_ranges", heads, place));
   TQ_ASSIGN_OR_RETURN(side.channel_ranges,
                       ReadRanges(layer[key], "channel_ranges", channels, place));
+  TQ_RETURN_IF_ERROR(CheckHeads(side, static_cast<size_t>(table.model.head_dim), place));
   return side;
 }
 

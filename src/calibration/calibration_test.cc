@@ -218,11 +218,20 @@ TEST(CalibrationTable, PlantedFaultsAreNamed) {
     EXPECT_THAT(error([&](Json& d) { d["layers"][1]["k"]["rotated_ranges"][1] = bad; }),
                 HasSubstr("layer 1, k: rotated_ranges[1] is " + bad.dump()));
   }
-  EXPECT_THAT(error([](Json& d) {
-                std::swap(d["layers"][0]["k"]["ranges"][0], d["layers"][0]["k"]["ranges"][1]);
+  // Heads exchanged: alone by what their channels say, with their channels by the digest.
+  const auto exchange = [](Json* entries) {
+    const size_t half = entries->size() / 2;
+    for (size_t i = 0; i < half; ++i) std::swap((*entries)[i], (*entries)[half + i]);
+  };
+  EXPECT_THAT(error([&](Json& d) { exchange(&d["layers"][1]["k"]["ranges"]); }),
+              HasSubstr("layer 1, k: ranges[0] is 40, the channels of that head reach"));
+  EXPECT_THAT(error([&](Json& d) { exchange(&d["layers"][1]["k"]["channel_ranges"]); }),
+              HasSubstr("layer 1, k: ranges[1] is 40, the channels of that head reach"));
+  EXPECT_THAT(error([&](Json& d) {
+                for (Json& entries : d["layers"][1]["k"]) exchange(&entries);
               }),
               HasSubstr("do not match the digest"));
-  EXPECT_THAT(error([](Json& d) { d["layers"][0]["v"]["ranges"][0] = 4; }), HasSubstr("digest"));
+  EXPECT_THAT(error([](Json& d) { d["layers"][0]["v"]["ranges"][0] = 1; }), HasSubstr("digest"));
   EXPECT_THAT(error([](Json& d) { d.erase("digest"); }), HasSubstr("digest"));
   EXPECT_THAT(error([](Json& d) { d["version"] = 1; }), HasSubstr("version 1"));
   EXPECT_THAT(error([](Json& d) { d["format"] = "x"; }), HasSubstr("not a calibration table"));

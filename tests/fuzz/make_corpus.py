@@ -169,12 +169,12 @@ def scale_seeds():
         return {f"model.layers.{i}.self_attn.{name}": 0.023 * (i + 1) for i in range(2) for name in names}
 
     ranks = {rank: {"0": 0.023, "1": 1.5e-3} for rank in "01"}
-    side = {"ranges": [1.5, 2], "rotated_ranges": [1, 1.25], "channel_ranges": [1] * 32}
-    table = {"format": "turboquant-calibration", "version": 1,
+    side = {"ranges": [1.5, 2], "rotated_ranges": [1, 1.25], "channel_ranges": [2] * 32}
+    table = {"format": "turboquant-calibration", "version": 2,
              "model": {"architecture": "llama", "num_layers": 1, "num_kv_heads": 2, "head_dim": 16, "tensor_hash": "t",
                        "tokenizer_hash": "k"},
              "recipe": {"clip_rule": "max", "num_tokens": 1, "texts": ["a"]}, "digest": "",
-             "layers": [{"k": side, "v": side}]}
+             "layers": [{"k": side, "v": side, "k_balance": [1] * 32}]}
     imported = {**table, "recipe": {"clip_rule": "imported", "num_tokens": 0, "texts": []},
                 "layers": [{"k": {"ranges": [1, 2]}, "v": {"ranges": [3, 4]}}]}
     documents = {
