@@ -50,7 +50,7 @@ class Tuner {
   std::vector<double> Budgets(const Tuning& tuning) const;
   Result<Layers> BySensitivity(const Tuning& tuning) const;
   Result<std::vector<MeasuredPlan>> UniformPlans(const Tuning& tuning) const;
-  Result<std::optional<MeasuredPlan>> FolkPlan(const std::string& name,
+  Result<std::optional<MeasuredPlan>> FolkPlan(const Tuning& tuning, const std::string& name,
                                                const std::function<bool(int)>& kept) const;
   Result<std::vector<MeasuredPlan>> Plans(const Tuning& tuning) const;
   Result<std::vector<MeasuredPlan>> MeasurePlans(const Tuning& tuning);
@@ -204,33 +204,43 @@ Result<std::vector<MeasuredPlan>> Tuner::UniformPlans(const Tuning& tuning) cons
   return plans;
 }
 
-// The layers that a rule keeps in the best format, the others in the best one that fits.
-Result<std::optional<MeasuredPlan>> Tuner::FolkPlan(const std::string& name,
+// The layers that a rule keeps in the best format, the others in the pair of formats that is
+// expected to cost least of those that fit.
+Result<std::optional<MeasuredPlan>> Tuner::FolkPlan(const Tuning& tuning, const std::string& name,
                                                     const std::function<bool(int)>& kept) const {
-  const std::string& best = options_.formats.back();
-  for (size_t i = options_.formats.size(); i-- > 0;) {
-    const std::string& rest = options_.formats[i];
-    Layers layers;
-    for (int layer = 0; layer < num_layers_; ++layer) {
-      const std::string& format = kept(layer) ? best : rest;
-      layers.push_back(format + "/" + format);
+  const std::vector<std::string>& formats = options_.formats;
+  const auto num_layers = static_cast<size_t>(num_layers_);
+  std::optional<MeasuredPlan> plan;
+  double least = 0;
+  for (size_t k = 0; k < formats.size(); ++k) {
+    for (size_t v = 0; v < formats.size(); ++v) {
+      const std::string rest = formats[k] + "/" + formats[v];
+      Allocation allocation = {std::vector(num_layers, k), std::vector(num_layers, v)};
+      Layers layers = Uniform(rest);
+      for (size_t layer = 0; layer < num_layers; ++layer) {
+        if (!kept(static_cast<int>(layer))) continue;
+        allocation.k[layer] = allocation.v[layer] = formats.size() - 1;
+        layers[layer] = formats.back() + "/" + formats.back();
+      }
+      TQ_ASSIGN_OR_RETURN(const double bits, Bits(layers));
+      const double expected = Expected(tuning, allocation);
+      if (bits > budget_ || (plan && expected >= least)) continue;
+      least = expected;
+      plan = {fmt::format("{} {}, rest {}", name, formats.back(), rest), std::move(layers), {}};
     }
-    TQ_ASSIGN_OR_RETURN(const double bits, Bits(layers));
-    if (bits > budget_) continue;
-    return MeasuredPlan{fmt::format("{} {}, rest {}", name, best, rest), std::move(layers), {}};
   }
-  return std::nullopt;
+  return plan;
 }
 
 Result<std::vector<MeasuredPlan>> Tuner::Plans(const Tuning& tuning) const {
   TQ_ASSIGN_OR_RETURN(std::vector<MeasuredPlan> plans, UniformPlans(tuning));
   TQ_ASSIGN_OR_RETURN(Layers allocated, BySensitivity(tuning));
   plans.push_back({"by sensitivity", std::move(allocated), {}});
-  TQ_ASSIGN_OR_RETURN(auto ends, FolkPlan("first and last 2 layers", [this](int layer) {
+  TQ_ASSIGN_OR_RETURN(auto ends, FolkPlan(tuning, "first and last 2 layers", [this](int layer) {
                         return layer < kFolkEnds || layer >= num_layers_ - kFolkEnds;
                       }));
-  TQ_ASSIGN_OR_RETURN(
-      auto third, FolkPlan("first third", [this](int layer) { return 3 * layer < num_layers_; }));
+  TQ_ASSIGN_OR_RETURN(auto third, FolkPlan(tuning, "first third",
+                                           [this](int layer) { return 3 * layer < num_layers_; }));
   for (auto& folk : {&ends, &third}) {
     if (*folk) plans.push_back(std::move(**folk));
   }
@@ -279,8 +289,12 @@ Result<std::vector<MeasuredPlan>> Tuner::MeasurePlans(const Tuning& tuning) {
 Result<Tuning> Tuner::Run() {
   TQ_RETURN_IF_ERROR(FindBits());
   Tuning tuning;
-  TQ_ASSIGN_OR_RETURN(tuning.sensitivities, Sensitivities());
-  TQ_ASSIGN_OR_RETURN(tuning.weights, Weights());
+  if (options_.earlier != nullptr) {
+    tuning = {options_.earlier->sensitivities, options_.earlier->weights, {}};
+  } else {
+    TQ_ASSIGN_OR_RETURN(tuning.sensitivities, Sensitivities());
+    TQ_ASSIGN_OR_RETURN(tuning.weights, Weights());
+  }
   for (const double budget : Budgets(tuning)) {
     budget_ = budget;
     TQ_ASSIGN_OR_RETURN(tuning.plans, MeasurePlans(tuning));

@@ -23,6 +23,10 @@
 
 namespace turboquant {
 
+struct SideCosts {
+  std::vector<double> k, v;
+};
+
 struct TuningOptions {
   // One of these, the other 0: bits per value of closed blocks that a plan may have; mean KL in
   // nats that the plan with fewest bits must keep on these windows.
@@ -31,10 +35,9 @@ struct TuningOptions {
   std::vector<std::string> formats = {"int3", "int4", "int5", "int6", "int8"};
   std::string probe = "int4";    // one of them
   EvaluationOptions evaluation;  // candidates and cache formats of it are not used
-};
-
-struct SideCosts {
-  std::vector<double> k, v;
+  // What an earlier call found with the same model, windows, formats and probe: used, and not
+  // measured again. Not owned; null = measure.
+  const struct Tuning* earlier = nullptr;
 };
 
 // Formats of all layers with what they were measured to cost.

@@ -258,6 +258,14 @@ class Tune(unittest.TestCase):
             self.assertLessEqual(best["bits_per_value"], 5)
             self.assertEqual(self.layers(plan), best["layers"])
 
+            several = run("tune", *flags, "--budget-bits", "4,5", "-o", f"{folder}/of.json", "--json")
+            self.assertEqual(several.returncode, 0, several.stderr)
+            of_4, of_5 = json.loads(several.stdout)
+            self.assertEqual(of_5["plans"], json.loads(result.stdout)["plans"])
+            self.assertLessEqual(max(row["bits_per_value"] for row in of_4["plans"]), 4)
+            self.assertEqual(self.layers(f"{folder}/of-4.json"), of_4["plans"][0]["layers"])
+            self.assertEqual(self.layers(f"{folder}/of-5.json"), best["layers"])
+
             measured = run("eval", *flags, "--kv-plan", plan, "--kv-cache-dtype", "f16", "--json")
             self.assertEqual(measured.returncode, 0, measured.stderr)
             row = json.loads(measured.stdout)["results"][0]
