@@ -154,7 +154,7 @@ Status CheckLedgerOptions(const LedgerOptions& options, const ModelShape& model)
 }  // namespace
 
 uint64_t RuntimeBytes(const ModelShape& model, int64_t num_blocks) {
-  constexpr uint64_t kProgram = uint64_t{16} << 20;
+  constexpr uint64_t kProgram = uint64_t{22} << 20;  // libraries and the server's code included
   constexpr uint64_t kPerVocabularyEntry = 300;
   constexpr uint64_t kPerBlock = 40;
   return kProgram + kPerVocabularyEntry * static_cast<uint64_t>(model.vocab_size) +
