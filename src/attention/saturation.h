@@ -50,8 +50,8 @@ int64_t NumBlocks(const SaturationCounts& counts);
 // layout of heads) shows as one or more of them.
 inline constexpr double kEndCodeAlarm = 3e-3;
 inline constexpr float kMostReach = 2.0f, kLeastReach = 0.4f;
-// kMostUnlike: tables of prose, dialogue and code on each other's values come to 1.8.
-inline constexpr float kSoundReach = 0.8f, kMostUnlike = 2.0f;
+// kMostUnlike: tables of prose, dialogue and code on each other's values come to 2.1.
+inline constexpr float kSoundReach = 0.8f, kMostUnlike = 2.4f;
 inline constexpr int64_t kBlocksToJudge = 8;
 std::vector<std::string> SaturationWarnings(const SaturationCounts& counts,
                                             std::span<const KvCacheSpec> layers);

@@ -74,22 +74,22 @@ TEST(SaturationTest, ARangeFarTooLargeIsNoticed) {
   EXPECT_TRUE(SaturationWarnings(counts, layers).empty());
 }
 
-// Ranges of 3 and 2 that stand at each other's head: neither is far enough off by itself.
+// Ranges of 5 and 3 that stand at each other's head: neither is far enough off by itself.
 TEST(SaturationTest, HeadsWithEachOthersRangeAreNamed) {
   const std::vector<KvCacheSpec> layers = {Spec("per_head"), Spec("per_tensor")};
   SaturationCounts counts = Sound(layers);
-  counts.layers[0].v.reach = {0.8f * 2 / 3, 0.8f * 3 / 2};
-  counts.layers[1].v.reach = {0.8f * 2 / 3, 0.8f * 3 / 2};  // one range for both
+  counts.layers[0].v.reach = {0.8f * 3 / 5, 0.8f * 5 / 3};
+  counts.layers[1].v.reach = {0.8f * 3 / 5, 0.8f * 5 / 3};  // one range for both
   const auto lines = SaturationWarnings(counts, layers);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0].find("layer 0 V heads 1 and 0: the first is beyond its range"),
             std::string::npos)
       << lines[0];
-  counts.layers[0].v.reach = {0.7f, 1.2f};  // as another text may do
+  counts.layers[0].v.reach = {0.6f, 1.3f};  // as another text may do
   EXPECT_TRUE(SaturationWarnings(counts, layers).empty());
-  counts.layers[0].v.reach = {0.4f, 0.9f};
+  counts.layers[0].v.reach = {0.4f, 0.99f};
   EXPECT_TRUE(SaturationWarnings(counts, layers).empty());
-  counts.layers[0].v.reach = {0.5f, 1.2f};
+  counts.layers[0].v.reach = {0.5f, 1.3f};
   counts.layers[0].num_blocks = {10, 7};  // too little to say so
   EXPECT_TRUE(SaturationWarnings(counts, layers).empty());
 }
