@@ -65,13 +65,16 @@ CpuFeatures Detect() {
 
 #elif defined(__aarch64__) && defined(__linux__)
 
-// Bits of AT_HWCAP, part of the kernel's interface; <asm/hwcap.h> is not everywhere.
+// Bits of AT_HWCAP and AT_HWCAP2, part of the kernel's interface; <asm/hwcap.h> is not everywhere
+// or older than the second.
 CpuFeatures Detect() {
-  constexpr unsigned long kAsimd = 1ul << 1, kAsimdDp = 1ul << 20;
+  constexpr unsigned long kAsimd = 1ul << 1, kAsimdDp = 1ul << 20;  // AT_HWCAP
+  constexpr unsigned long kI8mm = 1ul << 13;                        // AT_HWCAP2
   const unsigned long hwcap = getauxval(AT_HWCAP);
   CpuFeatures cpu;
   cpu.neon = (hwcap & kAsimd) != 0;
   cpu.dotprod = cpu.neon && (hwcap & kAsimdDp) != 0;
+  cpu.i8mm = cpu.dotprod && (getauxval(AT_HWCAP2) & kI8mm) != 0;
   return cpu;
 }
 
@@ -100,6 +103,7 @@ std::string CpuFeatures::ToString() const {
   if (avx512_bf16) text += " avx512_bf16";
   if (neon) text += " neon";
   if (dotprod) text += " dotprod";
+  if (i8mm) text += " i8mm";
   return text.empty() ? "no AVX2, no NEON" : text.substr(1);
 }
 

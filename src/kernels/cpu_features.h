@@ -24,16 +24,17 @@ struct CpuFeatures {
   bool avx512_bf16 = false;
   bool neon = false;     // Advanced SIMD of AArch64
   bool dotprod = false;  // its sdot and udot (FEAT_DotProd, optional from Armv8.2 on)
+  bool i8mm = false;     // and its smmla and ummla (FEAT_I8MM, the same)
 
   bool Contains(const CpuFeatures& needed) const {
     return (avx2 || !needed.avx2) && (avx512 || !needed.avx512) &&
            (avx512_bf16 || !needed.avx512_bf16) && (neon || !needed.neon) &&
-           (dotprod || !needed.dotprod);
+           (dotprod || !needed.dotprod) && (i8mm || !needed.i8mm);
   }
   std::string ToString() const;  // "avx2 fma f16c ..."
 };
 // x86-64: CPUID, and XGETBV for what the operating system saves. AArch64: what Linux says in
-// AT_HWCAP. Other architectures: all false.
+// AT_HWCAP and AT_HWCAP2. Other architectures: all false.
 CpuFeatures DetectCpuFeatures();
 // Whether the CPU has the base features of an instruction set.
 bool CanRun(Isa isa, const CpuFeatures& cpu);

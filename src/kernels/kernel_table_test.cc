@@ -20,11 +20,16 @@ constexpr CpuFeatures kNone = {};
 constexpr CpuFeatures kAvx2Only = {.avx2 = true};
 constexpr CpuFeatures kAvx512Everything = {.avx2 = true, .avx512 = true, .avx512_bf16 = true};
 constexpr CpuFeatures kNeonOnly = {.neon = true};
-constexpr CpuFeatures kNeonEverything = {.neon = true, .dotprod = true};
+constexpr CpuFeatures kNeonDot = {.neon = true, .dotprod = true};
+constexpr CpuFeatures kNeonEverything = {.neon = true, .dotprod = true, .i8mm = true};
 // CPUs of every kind; those of another architecture than this build's find scalar rows alone.
-constexpr std::array kCpus = {
-    kNone,     kAvx2Only,      CpuFeatures{.avx2 = true, .avx512 = true}, kAvx512Everything,
-    kNeonOnly, kNeonEverything};
+constexpr std::array kCpus = {kNone,
+                              kAvx2Only,
+                              CpuFeatures{.avx2 = true, .avx512 = true},
+                              kAvx512Everything,
+                              kNeonOnly,
+                              kNeonDot,
+                              kNeonEverything};
 
 // Sets TURBOQUANT_ISA, or with nullptr removes it, for one test.
 class ScopedIsaVariable {
@@ -122,7 +127,8 @@ TEST(KernelTable, TakesTheStrongestRowOfTheArchitecture) {
 #ifdef TURBOQUANT_HAVE_NEON
     EXPECT_THAT(qk(dtype, kAvx512Everything), EndsWith("/scalar"));
     EXPECT_THAT(qk(dtype, kNeonOnly), EndsWith(IsInteger(dtype) ? "/scalar" : "/neon"));
-    EXPECT_THAT(qk(dtype, kNeonEverything), EndsWith(IsInteger(dtype) ? "/neondotprod" : "/neon"));
+    EXPECT_THAT(qk(dtype, kNeonDot), EndsWith(IsInteger(dtype) ? "/neondotprod" : "/neon"));
+    EXPECT_THAT(qk(dtype, kNeonEverything), EndsWith(IsInteger(dtype) ? "/neoni8mm" : "/neon"));
 #endif
   }
 }
@@ -184,15 +190,18 @@ TEST(CpuFeatures, BetterOnesContainWeakerOnes) {
   EXPECT_TRUE(!cpu.avx512 || cpu.avx2);
   EXPECT_TRUE(!cpu.avx512_bf16 || cpu.avx512);
   EXPECT_TRUE(!cpu.dotprod || cpu.neon);
+  EXPECT_TRUE(!cpu.i8mm || cpu.dotprod);
   EXPECT_FALSE(cpu.avx2 && cpu.neon);
   EXPECT_TRUE(kAvx512Everything.Contains(kAvx2Only));
   EXPECT_FALSE(kAvx2Only.Contains(kAvx512Everything));
-  EXPECT_TRUE(kNeonEverything.Contains(kNeonOnly));
-  EXPECT_FALSE(kNeonOnly.Contains(kNeonEverything));
+  EXPECT_TRUE(kNeonDot.Contains(kNeonOnly));
+  EXPECT_FALSE(kNeonOnly.Contains(kNeonDot));
+  EXPECT_TRUE(kNeonEverything.Contains(kNeonDot));
+  EXPECT_FALSE(kNeonDot.Contains(kNeonEverything));
   EXPECT_FALSE(kAvx512Everything.Contains(kNeonOnly));
   EXPECT_EQ(kNone.ToString(), "no AVX2, no NEON");
   EXPECT_EQ(kAvx2Only.ToString(), "avx2 fma f16c");
-  EXPECT_EQ(kNeonEverything.ToString(), "neon dotprod");
+  EXPECT_EQ(kNeonEverything.ToString(), "neon dotprod i8mm");
 }
 
 }  // namespace

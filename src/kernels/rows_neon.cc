@@ -4,14 +4,16 @@
 
 #include "kernels/neon/kernels.h"
 #include "kernels/neondotprod/kernels.h"
+#include "kernels/neoni8mm/kernels.h"
 
 namespace turboquant::neon {
 namespace {
 
-// What every AArch64 CPU runs, and QK and PV of integers by sdot and udot: a CPU without those
-// takes the scalar rows there.
+// What every AArch64 CPU runs, and QK and PV of integers by sdot and udot, or by smmla and ummla
+// where there are those too: a CPU with neither takes the scalar rows there.
 constexpr RowMaker kMake = {Isa::kNeon, {.neon = true}};
 constexpr RowMaker kMakeDot = {Isa::kNeon, {.neon = true, .dotprod = true}};
+constexpr RowMaker kMakeMatrix = {Isa::kNeon, {.neon = true, .dotprod = true, .i8mm = true}};
 
 constexpr KernelRow kRows[] = {
     kMake.PrepareQ("prepare_q/f32/neon", KvCacheDtype::kF32, PrepareQF32),
@@ -60,6 +62,32 @@ constexpr KernelRow kRows[] = {
     kMakeDot.Pv("pv/int2/neondotprod", KvCacheDtype::kInt2, neondotprod::PvInt2),
     kMakeDot.Pv("pv/int4_sym/neondotprod", KvCacheDtype::kInt4Sym, neondotprod::PvInt4Sym),
     kMakeDot.Pv("pv/int4_asym/neondotprod", KvCacheDtype::kInt4Asym, neondotprod::PvInt4Asym),
+    kMakeMatrix.PrepareQ("prepare_q/int8/neoni8mm", KvCacheDtype::kInt8, neoni8mm::PrepareQInt8),
+    kMakeMatrix.PrepareQ("prepare_q/int6/neoni8mm", KvCacheDtype::kInt6, neoni8mm::PrepareQNarrow),
+    kMakeMatrix.PrepareQ("prepare_q/int5/neoni8mm", KvCacheDtype::kInt5, neoni8mm::PrepareQNarrow),
+    kMakeMatrix.PrepareQ("prepare_q/int4/neoni8mm", KvCacheDtype::kInt4, neoni8mm::PrepareQNarrow),
+    kMakeMatrix.PrepareQ("prepare_q/int3/neoni8mm", KvCacheDtype::kInt3, neoni8mm::PrepareQNarrow),
+    kMakeMatrix.PrepareQ("prepare_q/int2/neoni8mm", KvCacheDtype::kInt2, neoni8mm::PrepareQNarrow),
+    kMakeMatrix.PrepareQ("prepare_q/int4_sym/neoni8mm", KvCacheDtype::kInt4Sym,
+                         neoni8mm::PrepareQInt4Sym),
+    kMakeMatrix.PrepareQ("prepare_q/int4_asym/neoni8mm", KvCacheDtype::kInt4Asym,
+                         neoni8mm::PrepareQInt4Asym),
+    kMakeMatrix.Qk("qk/int8/neoni8mm", KvCacheDtype::kInt8, neoni8mm::QkInt8),
+    kMakeMatrix.Qk("qk/int6/neoni8mm", KvCacheDtype::kInt6, neoni8mm::QkInt6),
+    kMakeMatrix.Qk("qk/int5/neoni8mm", KvCacheDtype::kInt5, neoni8mm::QkInt5),
+    kMakeMatrix.Qk("qk/int4/neoni8mm", KvCacheDtype::kInt4, neoni8mm::QkInt4),
+    kMakeMatrix.Qk("qk/int3/neoni8mm", KvCacheDtype::kInt3, neoni8mm::QkInt3),
+    kMakeMatrix.Qk("qk/int2/neoni8mm", KvCacheDtype::kInt2, neoni8mm::QkInt2),
+    kMakeMatrix.Qk("qk/int4_sym/neoni8mm", KvCacheDtype::kInt4Sym, neoni8mm::QkInt4Sym),
+    kMakeMatrix.Qk("qk/int4_asym/neoni8mm", KvCacheDtype::kInt4Asym, neoni8mm::QkInt4Asym),
+    kMakeMatrix.Pv("pv/int8/neoni8mm", KvCacheDtype::kInt8, neoni8mm::PvInt8),
+    kMakeMatrix.Pv("pv/int6/neoni8mm", KvCacheDtype::kInt6, neoni8mm::PvInt6),
+    kMakeMatrix.Pv("pv/int5/neoni8mm", KvCacheDtype::kInt5, neoni8mm::PvInt5),
+    kMakeMatrix.Pv("pv/int4/neoni8mm", KvCacheDtype::kInt4, neoni8mm::PvInt4),
+    kMakeMatrix.Pv("pv/int3/neoni8mm", KvCacheDtype::kInt3, neoni8mm::PvInt3),
+    kMakeMatrix.Pv("pv/int2/neoni8mm", KvCacheDtype::kInt2, neoni8mm::PvInt2),
+    kMakeMatrix.Pv("pv/int4_sym/neoni8mm", KvCacheDtype::kInt4Sym, neoni8mm::PvInt4Sym),
+    kMakeMatrix.Pv("pv/int4_asym/neoni8mm", KvCacheDtype::kInt4Asym, neoni8mm::PvInt4Asym),
     kMake.Encode("encode/f32/neon", KvCacheDtype::kF32, EncodeF32),
     kMake.Encode("encode/f16/neon", KvCacheDtype::kF16, EncodeF16),
     kMake.Encode("encode/bf16/neon", KvCacheDtype::kBf16, EncodeBf16),

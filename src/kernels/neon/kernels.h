@@ -1,5 +1,6 @@
 // Kernels for Advanced SIMD as every AArch64 CPU has it: files of this folder are compiled for the
-// architecture's baseline. QK and PV of the integer formats are in kernels/neondotprod.
+// architecture's baseline. QK and PV of the integer formats are in kernels/neondotprod and
+// kernels/neoni8mm.
 #ifndef TURBOQUANT_KERNELS_NEON_KERNELS_H_
 #define TURBOQUANT_KERNELS_NEON_KERNELS_H_
 

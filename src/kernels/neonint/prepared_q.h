@@ -4,12 +4,12 @@
 // Narrow formats have one term, the code itself. The others have codes of 16 bits in two terms,
 //   code = 256 * first + second      first in -127..127, second in -128..127
 // which |code| <= 32512 = 127 * 256 allows.
-#ifndef TURBOQUANT_KERNELS_NEONDOTPROD_PREPARED_Q_H_
-#define TURBOQUANT_KERNELS_NEONDOTPROD_PREPARED_Q_H_
+#ifndef TURBOQUANT_KERNELS_NEONINT_PREPARED_Q_H_
+#define TURBOQUANT_KERNELS_NEONINT_PREPARED_Q_H_
 
-#include "kernels/neondotprod/vec.h"
+#include "kernels/neonint/vec.h"
 
-namespace turboquant::neondotprod {
+namespace turboquant::TQ_FOLDER {
 
 // PreparedQBytes of kernel_table.h, which as an inline function of a shared header must not be
 // called here.
@@ -32,6 +32,6 @@ struct PreparedRow {
   }
 };
 
-}  // namespace turboquant::neondotprod
+}  // namespace turboquant::TQ_FOLDER
 
-#endif  // TURBOQUANT_KERNELS_NEONDOTPROD_PREPARED_Q_H_
+#endif  // TURBOQUANT_KERNELS_NEONINT_PREPARED_Q_H_

@@ -6,13 +6,13 @@
 //   int6               byte = 2 * code = level + 63         (0..126)
 //
 // so that one byte is a factor's partner both as signed (K) and as unsigned (V).
-#ifndef TURBOQUANT_KERNELS_NEONDOTPROD_NARROW_H_
-#define TURBOQUANT_KERNELS_NEONDOTPROD_NARROW_H_
+#ifndef TURBOQUANT_KERNELS_NEONINT_NARROW_H_
+#define TURBOQUANT_KERNELS_NEONINT_NARROW_H_
 
 #include "codec/narrow.h"
-#include "kernels/neondotprod/formats.h"
+#include "kernels/neonint/formats.h"
 
-namespace turboquant::neondotprod {
+namespace turboquant::TQ_FOLDER {
 
 // The byte of every code of a table format.
 template <KvCacheDtype kDtype>
@@ -31,7 +31,6 @@ struct NarrowLines {
   static constexpr bool kTable = kFormat.bits <= 4;
   static constexpr bool kKey = kIsKey;
   static constexpr int kTerms = 1;
-  static constexpr int kMaxBlockRows = kMaxRows;
   static constexpr int kPlanes = kFormat.num_planes;
   static constexpr int kUnitLines = kFormat.num_lines;
   static constexpr int kBias = kTable ? 32 : (1 << kFormat.bits) - 1;
@@ -65,6 +64,6 @@ struct NarrowLines {
   }
 };
 
-}  // namespace turboquant::neondotprod
+}  // namespace turboquant::TQ_FOLDER
 
-#endif  // TURBOQUANT_KERNELS_NEONDOTPROD_NARROW_H_
+#endif  // TURBOQUANT_KERNELS_NEONINT_NARROW_H_
