@@ -4,7 +4,8 @@
 //   out.csv
 // Every sequence of a batch has a context of its own; tokens per second are those of all together.
 // Sampling is outside the clock on both sides; libllama runs with flash attention and a thread pool
-// that lives as long as ours. Every figure is tokens per second: median of the turns, slowest and
+// that lives as long as ours. With --copies its cache is filled with copies of its first 512 tokens,
+// moved to their positions: at 30,000 tokens computing them takes it an hour and more. Every figure is tokens per second: median of the turns, slowest and
 // fastest.
 #include <ggml-cpu.h>
 #include <llama.h>
@@ -39,6 +40,7 @@ struct Settings {
   int batch = 1;          // sequences that decode together
   int turns = 9;
   bool cpu_time = false;
+  bool copies = false;  // of libllama's first tokens, rather than more that it computes
   std::string csv;
 };
 
@@ -155,12 +157,13 @@ class Llama final : public Contender {
  public:
   Llama(llama_model* model, ggml_type type, const Settings& settings, int max_context)
       : Contender(std::string("llama.cpp ") + ggml_type_name(type)),
-        num_sequences_(settings.batch) {
+        num_sequences_(settings.batch),
+        copies_(settings.copies) {
     llama_context_params params = llama_context_default_params();
     params.n_ctx = static_cast<uint32_t>(max_context * num_sequences_);
     params.n_batch = params.n_ubatch = kBatchTokens;
-    params.n_seq_max = static_cast<uint32_t>(num_sequences_);
-    params.kv_unified = false;  // every sequence attends to its own tokens only
+    params.n_seq_max = static_cast<uint32_t>(num_sequences_ + (copies_ ? 1 : 0));
+    params.kv_unified = copies_;  // no: every sequence attends to its own tokens only
     params.n_threads = params.n_threads_batch = settings.num_threads;
     params.type_k = params.type_v = type;
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
@@ -180,6 +183,7 @@ class Llama final : public Contender {
   }
 
   void Grow(int depth) override {
+    if (copies_) Copy(depth);
     for (int sequence = 0; sequence < num_sequences_; ++sequence) {
       for (int at = depth_; at < depth; at += batch_.n_tokens) {
         Feed(sequence, at, std::min(kBatchTokens, depth - at), /*logits=*/false);
@@ -218,6 +222,26 @@ class Llama final : public Contender {
     for (int i = 0; i < count; ++i) Add(sequence, start + i, logits && i == count - 1);
     Compute();
   }
+  // Brings sequence 0 to as many whole batches as `depth` has.
+  void Copy(int depth) {
+    if (depth < kBatchTokens) return;
+    if (depth_ == 0) Feed(0, 0, depth_ = kBatchTokens, /*logits=*/false);
+    CHECK_EQ(depth_ % kBatchTokens, 0);
+    llama_memory_t memory = llama_get_memory(context_);
+    if (first_tokens_.empty()) {
+      first_tokens_.resize(llama_state_seq_get_size(context_, 0));
+      CHECK_EQ(llama_state_seq_get_data(context_, first_tokens_.data(), first_tokens_.size(), 0),
+               first_tokens_.size());
+    }
+    for (; depth - depth_ >= kBatchTokens; depth_ += kBatchTokens) {
+      CHECK_EQ(llama_state_seq_set_data(context_, first_tokens_.data(), first_tokens_.size(), 1),
+               first_tokens_.size());
+      llama_memory_seq_add(memory, 1, 0, -1, depth_);
+      llama_memory_seq_cp(memory, 1, 0, -1, -1);
+      CHECK(llama_memory_seq_rm(memory, 1, -1, -1));
+    }
+    CHECK_EQ(llama_memory_seq_pos_max(memory, 0), depth_ - 1);
+  }
   void Compute() {
     CHECK_EQ(llama_decode(context_, batch_), 0);
     llama_synchronize(context_);
@@ -227,6 +251,8 @@ class Llama final : public Contender {
   }
 
   const int num_sequences_;
+  const bool copies_;
+  std::vector<uint8_t> first_tokens_;  // state of sequence 0 at kBatchTokens
   llama_context* context_;
   ggml_threadpool* pool_;
   llama_batch batch_;
@@ -354,9 +380,15 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--cpu-time", settings.cpu_time,
                "CPU time instead of the clock: for a busy machine, with one thread");
+  app.add_flag("--copies", settings.copies,
+               "Fill libllama's cache with copies of its first 512 tokens, one sequence "
+               "(all depths but the last whole 512s)");
   app.add_option("--csv", settings.csv, "Write the table there");
   try {
     app.parse(argc, argv);
+    if (settings.copies && settings.batch > 1) {
+      throw CLI::ValidationError("--copies", "works with --batch 1 only");
+    }
     Comparison(settings).Run();
   } catch (const CLI::Error& error) {
     return app.exit(error);
