@@ -8,7 +8,7 @@
 #include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "base/half.h"
-#include "codec/correction.h"
+#include "codec/block_scale.h"
 
 namespace turboquant {
 namespace {
@@ -117,7 +117,7 @@ class UnitWorker {
   void AttendRun(const TileFormat& format, const uint8_t* run, const uint8_t* next_run,
                  const RunMask& mask, size_t first_row, const AttentionState& state);
   struct StoredScales {
-    const uint8_t *scales, *bias, *correction;  // of one side of a run, where it has them
+    const uint8_t *scales, *bias, *block_scale;  // of one side of a run, where it has them
   };
   const uint16_t* ScalesOfRun(const KvSideSpec& side, const StoredScales& stored,
                               uint16_t* expanded) const;
@@ -318,16 +318,16 @@ void UnitWorker::AttendHeads(const TileFormat& format, const uint8_t* block,
 }
 
 // Scales of one side of a run, of all its tokens; null where there are none. Those of one byte are
-// expanded into `expanded`, and a correction of static scales stands there for every token.
+// expanded into `expanded`, and a block's scale or correction stands there for every token.
 const uint16_t* UnitWorker::ScalesOfRun(const KvSideSpec& side, const StoredScales& stored,
                                         uint16_t* expanded) const {
-  if (side.HasCorrection()) {
-    const uint16_t correction = *reinterpret_cast<const uint16_t*>(stored.correction);
-    if (correction == kNoCorrection) return nullptr;
-    std::fill_n(expanded, block_size(), correction);
+  if (side.HasBlockScale()) {
+    const uint16_t factor = *reinterpret_cast<const uint16_t*>(stored.block_scale);
+    if (factor == kNoCorrection) return nullptr;
+    std::fill_n(expanded, block_size(), factor);
     return expanded;
   }
-  if (!IsDynamic(side.granularity)) return nullptr;
+  if (!IsPerToken(side.granularity)) return nullptr;
   if (!side.HasByteScales()) return reinterpret_cast<const uint16_t*>(stored.scales);
   layer_.expand_scales({.codes = stored.scales,
                         .bias = *reinterpret_cast<const int16_t*>(stored.bias),
@@ -365,10 +365,10 @@ void UnitWorker::AttendRun(const TileFormat& format, const uint8_t* run, const u
       .run = run,
       .next_run = next_run,
       .k_scales = ScalesOfRun(
-          spec.k, {run + layout.k_scales, run + layout.k_scale_bias, run + layout.k_correction},
+          spec.k, {run + layout.k_scales, run + layout.k_scale_bias, run + layout.k_block_scale},
           expanded_k),
       .v_scales = ScalesOfRun(
-          spec.v, {run + layout.v_scales, run + layout.v_scale_bias, run + layout.v_correction},
+          spec.v, {run + layout.v_scales, run + layout.v_scale_bias, run + layout.v_block_scale},
           expanded_v),
       .k_zero_points = zero_points(spec.k, layout.k_zero_points),
       .v_zero_points = zero_points(spec.v, layout.v_zero_points)};

@@ -47,10 +47,11 @@ INSTANTIATE_TEST_SUITE_P(
     Formats, AttentionFormatInvarianceTest,
     testing::Values(OfFormat("f32", ""), OfFormat("f16", ""), OfFormat("bf16", ""),
                     OfFormat("int8", ""), OfFormat("int8", "per_channel"),
-                    OfFormat("int8", "per_head"), OfFormat("fp8_e4m3", ""),
-                    OfFormat("fp8_e5m2", "per_token_head"), OfFormat("int4", ""),
-                    OfFormat("int6/int3", ""), OfFormat("int5/int2", ""), OfFormat("int4_sym", ""),
-                    OfFormat("int4_sym", "per_group:32"), OfFormat("int4_asym", "per_group:32")));
+                    OfFormat("int8", "per_head"), OfFormat("int8", "per_block"),
+                    OfFormat("fp8_e4m3", ""), OfFormat("fp8_e5m2", "per_token_head"),
+                    OfFormat("int4", ""), OfFormat("int6/int3", ""), OfFormat("int5/int2", ""),
+                    OfFormat("int4_sym", ""), OfFormat("int4_sym", "per_group:32"),
+                    OfFormat("int4_asym", "per_group:32")));
 
 INSTANTIATE_TEST_SUITE_P(RecentTokens, AttentionFormatInvarianceTest,
                          testing::Values(Geometry{.format = "int4",

@@ -31,7 +31,7 @@
 #include "attention/attention_test_util.h"
 #include "base/aligned_buffer.h"
 #include "codec/block_mean.h"
-#include "codec/correction.h"
+#include "codec/block_scale.h"
 #include "codec/rotation.h"
 #include "codec/scale_fit.h"
 #include "codec/stored_run.h"
@@ -250,20 +250,19 @@ inline void Reference::ReadBlock(KvSide side, const ReferenceFormat& format, int
       reinterpret_cast<const uint16_t*>(run + (key ? layout.k_zero_points : layout.v_zero_points));
   const auto d = static_cast<size_t>(spec_.head_dim);
   std::vector<float> x(static_cast<size_t>(spec_.block_size) * d);
-  const uint16_t correction = side_spec.HasCorrection()
-                                  ? *reinterpret_cast<const uint16_t*>(
-                                        run + (key ? layout.k_correction : layout.v_correction))
-                                  : kNoCorrection;
-  std::array<float, kMaxHeadDimOfSpec> corrected;
-  DecodeTile(
-      {.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
-       .spec = side_spec,
-       .lines = run + (key ? layout.k_lines : layout.v_lines),
-       .scales = scales,
-       .zero_points = zero_points,
-       .static_scales = Corrected(ScalesOfHead(side_spec, Static(side), head, spec_.head_dim),
-                                  correction, spec_.head_dim, &corrected),
-       .x = x.data()});
+  const uint16_t factor = side_spec.HasBlockScale()
+                              ? *reinterpret_cast<const uint16_t*>(
+                                    run + (key ? layout.k_block_scale : layout.v_block_scale))
+                              : kNoCorrection;
+  std::array<float, kMaxHeadDimOfSpec> channels;
+  DecodeTile({.shape = {.side = side, .num_tokens = spec_.block_size, .head_dim = spec_.head_dim},
+              .spec = side_spec,
+              .lines = run + (key ? layout.k_lines : layout.v_lines),
+              .scales = scales,
+              .zero_points = zero_points,
+              .static_scales = ScaledBy(ScalesOfHead(side_spec, Static(side), head, spec_.head_dim),
+                                        factor, spec_.head_dim, &channels),
+              .x = x.data()});
   const int group_size = side_spec.ChannelsPerScale(spec_.head_dim);
   for (int t = 0; t < spec_.block_size; ++t) {
     for (int c = 0; c < spec_.head_dim; ++c) {
@@ -273,10 +272,12 @@ inline void Reference::ReadBlock(KvSide side, const ReferenceFormat& format, int
         data->means[index] = MeanOf(format, run, c);
         data->coded[index] += data->means[index];
       }
-      if (IsDynamic(side_spec.granularity)) {
+      if (IsPerToken(side_spec.granularity)) {
         data->scales[index] = HalfToFloat(scales[c / group_size * spec_.block_size + t]);
       } else if (IsStatic(side_spec.granularity)) {
         data->scales[index] = StaticScale(side, head, c);  // a correction cancels out
+      } else if (side_spec.HasBlockScale()) {
+        data->scales[index] = HalfToFloat(factor);
       }
     }
   }

@@ -291,6 +291,7 @@ class Harness {
     size_t count = 0;
     switch (side.granularity) {
       case ScaleGranularity::kNone:
+      case ScaleGranularity::kPerBlock:
       case ScaleGranularity::kPerTokenHead:
       case ScaleGranularity::kPerTokenHeadU8:
       case ScaleGranularity::kPerGroup:

@@ -8,7 +8,7 @@
 #include "attention/exact_tile.h"
 #include "base/check.h"
 #include "codec/block_mean.h"
-#include "codec/correction.h"
+#include "codec/block_scale.h"
 #include "codec/stored_run.h"
 
 namespace turboquant {
@@ -93,7 +93,7 @@ void WriteSlots(const KvStoreArgs& args, int block, SlotRange slots, const Exact
 // What there is to count of a side.
 struct SideCounts {
   int64_t end_codes = 0;
-  RangeUse range;
+  BlockScale block;
 };
 
 // Encodes args.scratch, [block_size][head_dim] of one side, into a run.
@@ -120,17 +120,17 @@ SideCounts EncodeSide(const KvStoreArgs& args, const TileFormat& format, KvSide 
   }
   SideCounts counts;
   HeadScales given = ScalesOfHead(side_spec, static_scales, args.head, spec.head_dim);
-  std::array<float, kMaxHeadDimOfSpec> corrected;
-  if (IsStatic(side_spec.granularity)) {
-    counts.range = MeasureRange({.x = args.scratch,
-                                 .num_tokens = spec.block_size,
-                                 .head_dim = spec.head_dim,
-                                 .dtype = side_spec.dtype,
-                                 .static_scales = given});
+  std::array<float, kMaxHeadDimOfSpec> channels;
+  if (IsStatic(side_spec.granularity) || side_spec.HasBlockScale()) {  // fixed ones are watched too
+    counts.block = FitBlockScale({.x = args.scratch,
+                                  .num_tokens = spec.block_size,
+                                  .head_dim = spec.head_dim,
+                                  .side = side_spec,
+                                  .static_scales = given});
   }
-  if (side_spec.HasCorrection()) {
-    *reinterpret_cast<uint16_t*>(run + at.correction) = counts.range.correction;
-    given = Corrected(given, counts.range.correction, spec.head_dim, &corrected);
+  if (side_spec.HasBlockScale()) {
+    *reinterpret_cast<uint16_t*>(run + at.block_scale) = counts.block.factor;
+    given = ScaledBy(given, counts.block.factor, spec.head_dim, &channels);
   }
   (key ? format.encode_k : format.encode_v)(
       {.shape = {.side = side, .num_tokens = spec.block_size, .head_dim = spec.head_dim},
@@ -175,11 +175,11 @@ BlockCounts EncodeBlock(const KvStoreArgs& args, const TileFormat& format, int b
 
 void Count(const SideCounts& counts, bool corrects, size_t head, SaturationCounts::Side* side) {
   Add(counts.end_codes, &side->end_codes[head]);
-  if (corrects && counts.range.correction != kNoCorrection) Add(1, &side->corrected_blocks[head]);
+  if (corrects && counts.block.factor != kNoCorrection) Add(1, &side->corrected_blocks[head]);
   const std::atomic_ref<float> reach(side->reach[head]);
   float seen = reach.load(std::memory_order_relaxed);
-  while (seen < counts.range.reach &&
-         !reach.compare_exchange_weak(seen, counts.range.reach, std::memory_order_relaxed)) {
+  while (seen < counts.block.reach &&
+         !reach.compare_exchange_weak(seen, counts.block.reach, std::memory_order_relaxed)) {
   }
 }
 

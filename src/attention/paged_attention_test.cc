@@ -11,7 +11,7 @@
 
 #include "attention/attention_reference.h"
 #include "attention/attention_test_util.h"
-#include "codec/correction.h"
+#include "codec/block_scale.h"
 
 namespace turboquant {
 namespace {
@@ -126,19 +126,22 @@ TEST_P(PagedAttentionFormatTest, MatchesReferenceWhereAttentionIsPeaked) {
 
 INSTANTIATE_TEST_SUITE_P(
     Formats, PagedAttentionFormatTest,
-    testing::Values(
-        Format{"f32", ""}, Format{"f16", ""}, Format{"bf16", ""}, Format{"int8", "per_token_head"},
-        Format{"int8", "per_group:32"}, Format{"int8", "per_tensor"}, Format{"int8", "per_head"},
-        Format{"int8", "per_channel"}, Format{"int8", "per_head:fixed"},
-        Format{"int8", "per_channel/per_tensor:fixed"}, Format{"fp8_e4m3", "per_token_head"},
-        Format{"int4_sym", "per_tensor"}, Format{"fp8_e4m3", "none"},
-        Format{"fp8_e4m3", "per_head"}, Format{"fp8_e5m2", "per_group:32"},
-        Format{"fp8_e5m2", "per_channel"}, Format{"int8", "per_token_head"}, Format{"int6", ""},
-        Format{"int5", ""}, Format{"int4", ""}, Format{"int3", ""}, Format{"int2", ""},
-        Format{"int4/int8", ""}, Format{"f16/int3", ""}, Format{"int4_sym", "per_token_head"},
-        Format{"int4_sym", "per_group:32"}, Format{"int4_sym", "per_channel"},
-        Format{"int4_asym", "per_group:32"}, Format{"int4_asym", "per_token_head"},
-        Format{"int8/int4", ""}, Format{"f16/int8", ""}, Format{"int4_asym/f32", ""}));
+    testing::Values(Format{"f32", ""}, Format{"f16", ""}, Format{"bf16", ""},
+                    Format{"int8", "per_token_head"}, Format{"int8", "per_group:32"},
+                    Format{"int8", "per_tensor"}, Format{"int8", "per_head"},
+                    Format{"int8", "per_channel"}, Format{"int8", "per_head:fixed"},
+                    Format{"int8", "per_block"}, Format{"fp8_e4m3", "per_block"},
+                    Format{"int4_sym", "per_block"}, Format{"int8", "per_channel/per_tensor:fixed"},
+                    Format{"fp8_e4m3", "per_token_head"}, Format{"int4_sym", "per_tensor"},
+                    Format{"fp8_e4m3", "none"}, Format{"fp8_e4m3", "per_head"},
+                    Format{"fp8_e5m2", "per_group:32"}, Format{"fp8_e5m2", "per_channel"},
+                    Format{"int8", "per_token_head"}, Format{"int6", ""}, Format{"int5", ""},
+                    Format{"int4", ""}, Format{"int3", ""}, Format{"int2", ""},
+                    Format{"int4/int8", ""}, Format{"f16/int3", ""},
+                    Format{"int4_sym", "per_token_head"}, Format{"int4_sym", "per_group:32"},
+                    Format{"int4_sym", "per_channel"}, Format{"int4_asym", "per_group:32"},
+                    Format{"int4_asym", "per_token_head"}, Format{"int8/int4", ""},
+                    Format{"f16/int8", ""}, Format{"int4_asym/f32", ""}));
 
 TEST(PagedAttentionTest, MatchesReferenceWithoutRotation) {
   for (const char* format : {"int8", "int8/int4", "fp8_e4m3"}) {

@@ -15,7 +15,7 @@ namespace turboquant {
 struct SaturationCounts {
   struct Side {                             // each [num_kv_heads]
     std::vector<int64_t> end_codes;         // codes at the ends of the range
-    std::vector<int64_t> corrected_blocks;  // (codec/correction.h)
+    std::vector<int64_t> corrected_blocks;  // (codec/block_scale.h)
     std::vector<float> reach;               // the largest of all blocks; 0 without static scales
   };
   struct Layer {

@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "base/hash.h"
-#include "model/fingerprint_json.h"
 #include "base/json_text.h"
+#include "model/fingerprint_json.h"
 
 namespace turboquant {
 namespace {
@@ -349,6 +349,7 @@ KvStaticScales StaticScales(const CalibratedLayer& layer, const KvCacheSpec& spe
         ranges = calibrated.channel_ranges;
         break;
       case ScaleGranularity::kNone:
+      case ScaleGranularity::kPerBlock:
       case ScaleGranularity::kPerTokenHead:
       case ScaleGranularity::kPerTokenHeadU8:
       case ScaleGranularity::kPerGroup:

@@ -113,8 +113,9 @@ void AddModelFlags(CLI::App* verb, ModelFlags* flags) {
       ->capture_default_str();
   verb->add_option(
           "--kv-scale-granularity", flags->kv_scale_granularity,
-          "per_token_head_u8, per_token_head, per_group:32|64|128, per_head, per_channel, "
-          "per_tensor, none; static ones (per_head, per_channel, per_tensor) are corrected "
+          "per_token_head_u8, per_token_head, per_group:32|64|128, per_block, per_head, "
+          "per_channel, per_tensor, none; static ones (per_head, per_channel, per_tensor) are "
+          "corrected "
           "in blocks that leave the range, unless ':fixed' follows; K and V apart with '/' "
           "(default: per format)")
       ->group(kModelGroup);

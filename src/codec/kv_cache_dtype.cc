@@ -105,6 +105,8 @@ std::string_view Name(ScaleGranularity granularity) {
       return "per_head";
     case ScaleGranularity::kPerChannel:
       return "per_channel";
+    case ScaleGranularity::kPerBlock:
+      return "per_block";
     case ScaleGranularity::kPerTokenHead:
       return "per_token_head";
     case ScaleGranularity::kPerTokenHeadU8:

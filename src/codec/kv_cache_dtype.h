@@ -38,9 +38,10 @@ inline constexpr std::array kAllKvCacheDtypes = {
 
 enum class ScaleGranularity : uint8_t {
   kNone,            // no scale (f32, f16, bf16; FP8 at scale 1)
-  kPerTensor,       // static: one scale per layer and side (codec/correction.h)
+  kPerTensor,       // static: one scale per layer and side (codec/block_scale.h)
   kPerHead,         // static: one per KV head
   kPerChannel,      // static: one per KV head and channel
+  kPerBlock,        // dynamic: one f16 per KV head of a block (codec/block_scale.h)
   kPerTokenHead,    // dynamic: one f16 per token and head, in the block
   kPerTokenHeadU8,  // dynamic: one 8-bit float per token and head (codec/scale_fit.h)
   kPerGroup,        // dynamic: one f16 per token, head and group of channels, in the block
@@ -122,10 +123,12 @@ constexpr bool IsInteger(KvCacheDtype dtype) {
   return dtype == KvCacheDtype::kInt8 || dtype == KvCacheDtype::kInt4Sym ||
          dtype == KvCacheDtype::kInt4Asym || IsNarrow(dtype);
 }
-constexpr bool IsDynamic(ScaleGranularity g) {
+// A scale for every token, in the block.
+constexpr bool IsPerToken(ScaleGranularity g) {
   return g == ScaleGranularity::kPerTokenHead || g == ScaleGranularity::kPerTokenHeadU8 ||
          g == ScaleGranularity::kPerGroup;
 }
+// Scales that calibration gives.
 constexpr bool IsStatic(ScaleGranularity g) {
   return g == ScaleGranularity::kPerTensor || g == ScaleGranularity::kPerHead ||
          g == ScaleGranularity::kPerChannel;

@@ -17,10 +17,10 @@ constexpr int kMaxKvHeads = 4096;
 constexpr std::array kBlockSizes = {16, 32, 64, 128, 256};
 constexpr std::array kGroupSizes = {32, 64, 128};
 constexpr std::array kAllGranularities = {
-    ScaleGranularity::kNone,         ScaleGranularity::kPerTensor,
-    ScaleGranularity::kPerHead,      ScaleGranularity::kPerChannel,
-    ScaleGranularity::kPerTokenHead, ScaleGranularity::kPerTokenHeadU8,
-    ScaleGranularity::kPerGroup};
+    ScaleGranularity::kNone,           ScaleGranularity::kPerTensor,
+    ScaleGranularity::kPerHead,        ScaleGranularity::kPerChannel,
+    ScaleGranularity::kPerBlock,       ScaleGranularity::kPerTokenHead,
+    ScaleGranularity::kPerTokenHeadU8, ScaleGranularity::kPerGroup};
 
 template <size_t n>
 bool Contains(const std::array<int, n>& values, int value) {
@@ -198,6 +198,7 @@ size_t NumStaticScales(const KvCacheSpec& spec, ScaleGranularity granularity) {
     case ScaleGranularity::kPerChannel:
       return static_cast<size_t>(spec.num_kv_heads) * static_cast<size_t>(spec.head_dim);
     case ScaleGranularity::kNone:
+    case ScaleGranularity::kPerBlock:
     case ScaleGranularity::kPerTokenHead:
     case ScaleGranularity::kPerTokenHeadU8:
     case ScaleGranularity::kPerGroup:
@@ -381,6 +382,7 @@ HeadScales ScalesOfHead(const KvSideSpec& side, const std::vector<float>& scales
       CHECK_LE((index + 1) * static_cast<size_t>(head_dim), scales.size());
       return {.channels = scales.data() + index * static_cast<size_t>(head_dim)};
     case ScaleGranularity::kNone:
+    case ScaleGranularity::kPerBlock:
     case ScaleGranularity::kPerTokenHead:
     case ScaleGranularity::kPerTokenHeadU8:
     case ScaleGranularity::kPerGroup:

@@ -3,16 +3,17 @@
 // A block holds block_size tokens of one layer. It is num_kv_heads runs of equal length, one per KV
 // head:
 //
-//   [K scales | V scales | K zero points | V zero points | K mean | shared | corrections | pad to
-//   64][K lines][V lines]
+//   [K scales | V scales | K zero points | V zero points | K mean | shared | block scales | pad
+//   to 64][K lines][V lines]
 //
 // Scales and zero points are f16, [num_groups][block_size] each, present for dynamic granularities
 // only (zero points for int4_asym only); scales of per_token_head_u8 are one byte [block_size]
 // (codec/scale_fit.h). The K mean (transform centered, codec/block_mean.h) is there where K has
 // one; what the tokens share (f16 scale of the mean, 16-bit biases of the K and of the V scales)
-// where a side has a mean or byte scales. Corrections are f16 factors of static scales, of K and of
-// V, for the sides that have one (codec/correction.h). A line is 64 bytes = 16 lanes of 4 bytes; a
-// lane holds e = 32 / CodeBits codes along the axis that the attention product sums over:
+// where a side has a mean or byte scales. Block scales are f16, of K and of V, for the sides
+// that have one: the scale of the block or a factor of static ones (codec/block_scale.h). A line is
+// 64 bytes = 16 lanes of 4 bytes; a lane holds e = 32 / CodeBits codes along the axis that the
+// attention product sums over:
 //   K: lane = token,   codes = e consecutive channels: [block_size/16][head_dim/e][16 tokens][e]
 //   V: lane = channel, codes = e consecutive tokens:   [block_size/e][head_dim/16][16 channels][e]
 // For 4-bit codes a line carries two 8-bit-style lines as planes (low nibble first): for K the low
@@ -52,11 +53,14 @@ struct KvSideSpec {
   }
   // Scales stored per token and head in the block: 0 where none is.
   constexpr int ScalesPerToken(int head_dim) const {
-    return IsDynamic(granularity) ? head_dim / ChannelsPerScale(head_dim) : 0;
+    return IsPerToken(granularity) ? head_dim / ChannelsPerScale(head_dim) : 0;
   }
   constexpr bool HasByteScales() const { return granularity == ScaleGranularity::kPerTokenHeadU8; }
   constexpr bool HasMean() const { return IsCentered(transform); }
   constexpr bool HasCorrection() const { return IsStatic(granularity) && !fixed; }
+  constexpr bool HasBlockScale() const {
+    return granularity == ScaleGranularity::kPerBlock || HasCorrection();
+  }
   constexpr bool HasZeroPoint() const { return dtype == KvCacheDtype::kInt4Asym; }
   bool operator==(const KvSideSpec&) const = default;
 };
@@ -84,7 +88,7 @@ struct KvBlockLayout {
   size_t k_scales = 0, v_scales = 0, k_zero_points = 0, v_zero_points = 0;
   size_t k_mean = 0;                                            // codes
   size_t k_mean_scale = 0, k_scale_bias = 0, v_scale_bias = 0;  // 16 bits each
-  size_t k_correction = 0, v_correction = 0;                    // 16 bits each
+  size_t k_block_scale = 0, v_block_scale = 0;                  // 16 bits each
   size_t header_bytes = 0;                                      // all of the above, without padding
   size_t k_lines = 0, v_lines = 0;
   size_t bytes_per_head = 0;  // multiple of 64
@@ -155,9 +159,9 @@ constexpr KvBlockLayout::KvBlockLayout(const KvCacheSpec& spec) {
   k_scale_bias = k_mean_scale + 2;
   v_scale_bias = k_scale_bias + 2;
   const bool shared = spec.k.HasMean() || spec.k.HasByteScales() || spec.v.HasByteScales();
-  k_correction = shared ? v_scale_bias + 2 : k_mean_scale;
-  v_correction = k_correction + (spec.k.HasCorrection() ? 2 : 0);
-  header_bytes = v_correction + (spec.v.HasCorrection() ? 2 : 0);
+  k_block_scale = shared ? v_scale_bias + 2 : k_mean_scale;
+  v_block_scale = k_block_scale + (spec.k.HasBlockScale() ? 2 : 0);
+  header_bytes = v_block_scale + (spec.v.HasBlockScale() ? 2 : 0);
   k_lines = (header_bytes + 63) / 64 * 64;
   v_lines = k_lines + codes * static_cast<size_t>(CodeBits(spec.k.dtype)) / 8;
   bytes_per_head = v_lines + codes * static_cast<size_t>(CodeBits(spec.v.dtype)) / 8;

@@ -5,7 +5,7 @@
 
 #include "base/half.h"
 #include "codec/block_mean.h"
-#include "codec/correction.h"
+#include "codec/block_scale.h"
 #include "codec/scale_fit.h"
 #include "codec/tile.h"
 
@@ -51,12 +51,11 @@ void WriteRun(const WriteRunArgs& args) {
     scales = fitted.data();
   }
   HeadScales given = args.static_scales;
-  std::array<float, kMaxHeadDimOfSpec> corrected;
-  if (side.HasCorrection()) {
-    uint16_t* correction = halves_at(at.correction);
-    *correction =
-        MeasureRange({args.x, spec.block_size, spec.head_dim, side.dtype, given}).correction;
-    given = Corrected(given, *correction, spec.head_dim, &corrected);
+  std::array<float, kMaxHeadDimOfSpec> channels;
+  if (side.HasBlockScale()) {
+    uint16_t* factor = halves_at(at.block_scale);
+    *factor = FitBlockScale({args.x, spec.block_size, spec.head_dim, side, given}).factor;
+    given = ScaledBy(given, *factor, spec.head_dim, &channels);
   }
   EncodeTile(
       {.shape = {.side = args.side, .num_tokens = spec.block_size, .head_dim = spec.head_dim},
@@ -85,8 +84,8 @@ void ReadRun(const ReadRunArgs& args) {
   }
   std::array<float, kMaxHeadDimOfSpec> channels;
   HeadScales given = args.static_scales;
-  if (side.HasCorrection()) {
-    given = Corrected(given, *HalvesAt(args.run, at.correction), spec.head_dim, &channels);
+  if (side.HasBlockScale()) {
+    given = ScaledBy(given, *HalvesAt(args.run, at.block_scale), spec.head_dim, &channels);
   }
   DecodeTile(
       {.shape = {.side = args.side, .num_tokens = spec.block_size, .head_dim = spec.head_dim},

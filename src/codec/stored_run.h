@@ -13,15 +13,15 @@ namespace turboquant {
 
 // Where a side lies in a run.
 struct SideOffsets {
-  size_t lines, scales, zero_points, scale_bias, correction;
+  size_t lines, scales, zero_points, scale_bias, block_scale;
 };
 constexpr SideOffsets OffsetsOf(const KvBlockLayout& layout, KvSide side) {
   if (side == KvSide::kKey) {
     return {layout.k_lines, layout.k_scales, layout.k_zero_points, layout.k_scale_bias,
-            layout.k_correction};
+            layout.k_block_scale};
   }
   return {layout.v_lines, layout.v_scales, layout.v_zero_points, layout.v_scale_bias,
-          layout.v_correction};
+          layout.v_block_scale};
 }
 
 struct WriteRunArgs {
@@ -39,7 +39,7 @@ struct ReadRunArgs {
   const KvBlockLayout* layout;  // of spec
   KvSide side;
   const uint8_t* run;        // of one KV head in a closed block
-  HeadScales static_scales;  // read for static granularities only; without the block's correction
+  HeadScales static_scales;  // read for static granularities only; without the block's block_scale
   float* x;                  // out: [block_size][head_dim], the block's mean included
 };
 void ReadRun(const ReadRunArgs& args);

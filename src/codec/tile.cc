@@ -27,9 +27,9 @@ CodeScale MakeScale(float scale, float zero_point = 0.0f) {
   return {.scale = scale, .inv_scale = InverseScale(scale), .zero_point = zero_point};
 }
 
-// Static scale of a channel; 1 where the granularity is none.
-CodeScale StaticScale(const KvSideSpec& spec, const HeadScales& scales, int channel) {
-  if (!IsStatic(spec.granularity)) return {};
+// Scale of a channel that all tokens share; 1 where the granularity is none.
+CodeScale SharedScale(const KvSideSpec& spec, const HeadScales& scales, int channel) {
+  if (spec.granularity == ScaleGranularity::kNone) return {};
   return MakeScale(scales.channels != nullptr ? scales.channels[channel] : scales.head);
 }
 
@@ -148,7 +148,7 @@ void CheckShape(const TileShape& shape, const KvSideSpec& spec) {
   CHECK(shape.num_tokens > 0 && shape.num_tokens % 16 == 0);
   CHECK(shape.head_dim > 0 && shape.head_dim % 16 == 0);
   CHECK_EQ(shape.head_dim % spec.ChannelsPerScale(shape.head_dim), 0);
-  CHECK(!spec.HasZeroPoint() || IsDynamic(spec.granularity));
+  CHECK(!spec.HasZeroPoint() || IsPerToken(spec.granularity));
 }
 
 }  // namespace
@@ -225,8 +225,8 @@ void EncodeTile(const EncodeArgs& args) {
     const float* const row = args.x + static_cast<size_t>(token) * static_cast<size_t>(head_dim);
     CodeScale scale;
     for (int channel = 0; channel < head_dim; ++channel) {
-      if (!IsDynamic(args.spec.granularity)) {
-        scale = StaticScale(args.spec, args.static_scales, channel);
+      if (!IsPerToken(args.spec.granularity)) {
+        scale = SharedScale(args.spec, args.static_scales, channel);
       } else if (args.spec.HasByteScales()) {
         scale = MakeScale(HalfToFloat(args.scales[token]));
       } else if (channel % group_size == 0) {
@@ -251,8 +251,8 @@ void DecodeTile(const DecodeArgs& args) {
   const int group_size = args.spec.ChannelsPerScale(head_dim);
   for (int token = 0; token < num_tokens; ++token) {
     for (int channel = 0; channel < head_dim; ++channel) {
-      CodeScale scale = StaticScale(args.spec, args.static_scales, channel);
-      if (IsDynamic(args.spec.granularity)) {
+      CodeScale scale = SharedScale(args.spec, args.static_scales, channel);
+      if (IsPerToken(args.spec.granularity)) {
         const size_t index = static_cast<size_t>(channel / group_size * num_tokens + token);
         scale.scale = HalfToFloat(args.scales[index]);
         if (args.spec.HasZeroPoint()) scale.zero_point = HalfToFloat(args.zero_points[index]);

@@ -86,8 +86,9 @@ struct Tile {
 std::vector<KvSideSpec> AllSideSpecs() {
   std::vector<KvSideSpec> specs;
   for (KvCacheDtype dtype : kAllKvCacheDtypes) {
-    for (const char* text : {"none", "per_tensor", "per_head", "per_channel", "per_token_head",
-                             "per_token_head_u8", "per_group:32", "per_group:64"}) {
+    for (const char* text :
+         {"none", "per_tensor", "per_head", "per_channel", "per_block", "per_token_head",
+          "per_token_head_u8", "per_group:32", "per_group:64"}) {
       const auto pair = ParseKvFormat(Name(dtype), text, "none", nullptr);
       if (pair) specs.push_back(pair->k);
     }
@@ -96,7 +97,7 @@ std::vector<KvSideSpec> AllSideSpecs() {
 }
 
 std::vector<float> StaticFor(const KvSideSpec& spec, int head_dim, float scale) {
-  if (!IsStatic(spec.granularity)) return {};
+  if (!IsStatic(spec.granularity) && spec.granularity != ScaleGranularity::kPerBlock) return {};
   std::vector<float> scales(
       spec.granularity == ScaleGranularity::kPerChannel ? static_cast<size_t>(head_dim) : 1);
   for (size_t i = 0; i < scales.size(); ++i) {
@@ -199,7 +200,7 @@ TEST(TileTest, EveryByteIsWritten) {
       const size_t header = spec.HasByteScales()
                                 ? 2 * a.scales.size() + 6
                                 : 2 * (2 * a.scales.size() + 2 * a.zero_points.size()) +
-                                      (spec.HasCorrection() ? 4 : 0);
+                                      (spec.HasBlockScale() ? 4 : 0);
       EXPECT_EQ(layout.k_lines, (header + 63) / 64 * 64);
       EXPECT_EQ(block.BytesPerBlock(), layout.k_lines + 2 * a.lines.size());
       EXPECT_DOUBLE_EQ(block.BitsPerValue() * 2 * 32 * 64,
@@ -222,7 +223,7 @@ float ErrorBound(const Tile& tile, int token, int channel) {
   const KvSideSpec& spec = tile.spec;
   const HeadScales statics = tile.Static();
   const size_t index = tile.ScaleIndex(token, channel);
-  const bool dynamic = IsDynamic(spec.granularity);
+  const bool dynamic = IsPerToken(spec.granularity);
   const float scale =
       dynamic ? HalfToFloat(tile.scales[index])
               : (statics.channels != nullptr ? statics.channels[channel] : statics.head);
@@ -299,7 +300,7 @@ TEST(TileTest, RoundTripWithinTheDerivedBound) {
 // the same scales.
 TEST(TileTest, StaticFormatsAreIdempotent) {
   for (const KvSideSpec& spec : AllSideSpecs()) {
-    if (IsDynamic(spec.granularity)) continue;
+    if (IsPerToken(spec.granularity)) continue;
     const TileShape shape{KvSide::kKey, 16, 64};
     const Tile first(shape, spec, RandomValues(shape, 7), StaticFor(spec, 64, 0.05f));
     const Tile second(shape, spec, first.Decode(), first.static_scales);
@@ -352,7 +353,7 @@ TEST(TileTest, NanIsZeroAndInfinitySaturates) {
     // scale.
     const float max_code = MaxCode(spec.dtype);
     const float scale = spec.granularity == ScaleGranularity::kPerChannel ? 1.03f : 1.0f;
-    const float end = IsDynamic(spec.granularity) ? 1.5f : max_code * scale;
+    const float end = IsPerToken(spec.granularity) ? 1.5f : max_code * scale;
     EXPECT_NEAR(decoded[3], end, end * 0.001f);
     EXPECT_NEAR(decoded[4], -end, end * 0.02f);
   }
@@ -360,7 +361,7 @@ TEST(TileTest, NanIsZeroAndInfinitySaturates) {
 
 TEST(TileTest, DegenerateRows) {
   for (const KvSideSpec& spec : AllSideSpecs()) {
-    if (!IsDynamic(spec.granularity) || spec.HasByteScales()) continue;
+    if (!IsPerToken(spec.granularity) || spec.HasByteScales()) continue;
     SCOPED_TRACE(std::string(Name(spec.dtype)) + " " + std::string(Name(spec.granularity)));
     // Zeros; nothing finite; infinity among zeros; values below every scale: all stored as zeros.
     std::vector<float> infinity_among_zeros(64, 0.0f);

@@ -66,7 +66,7 @@ void Encode(EncodeFn encode, Data* data) {
 
 // Null where the format keeps none in the block.
 const uint16_t* ScalesOf(const Data& data) {
-  return IsDynamic(data.spec.granularity) ? data.scales.data() : nullptr;
+  return IsPerToken(data.spec.granularity) ? data.scales.data() : nullptr;
 }
 const uint16_t* ZeroPointsOf(const Data& data) {
   return data.spec.HasZeroPoint() ? data.zero_points.data() : nullptr;

@@ -94,7 +94,8 @@ Status CheckScales(const std::vector<KvCacheSpec>& layers, const CachePlanOption
       if (!IsStatic(side.granularity)) continue;
       return Fail(ErrorCode::kInvalidArgument,
                   "{} scales come from a calibration table, and none was given (--kv-scales FILE; "
-                  "eval also --calibration-text FILE): per_token_head and per_group:N need none",
+                  "eval also --calibration-text FILE): per_block, per_token_head and "
+                  "per_group:N need none",
                   Name(side.granularity));
     }
   }

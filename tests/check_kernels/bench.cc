@@ -76,7 +76,7 @@ class Blocks {
   }
   const KvBlockLayout& layout() const { return layout_; }
   const uint16_t* Scales(const uint8_t* block, size_t offset, bool zero_points) const {
-    const bool present = zero_points ? spec_.k.HasZeroPoint() : IsDynamic(spec_.k.granularity);
+    const bool present = zero_points ? spec_.k.HasZeroPoint() : IsPerToken(spec_.k.granularity);
     return present ? reinterpret_cast<const uint16_t*>(block + offset) : nullptr;
   }
 

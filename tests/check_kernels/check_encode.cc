@@ -36,7 +36,7 @@ std::vector<KvSideSpec> Specs(KvCacheDtype dtype, int head_dim) {
   if (!scaled || fp8) specs.push_back({.dtype = dtype, .granularity = G::kNone});
   if (!scaled) return specs;
   if (dtype != KvCacheDtype::kInt4Asym) {
-    for (G g : {G::kPerTensor, G::kPerHead, G::kPerChannel})
+    for (G g : {G::kPerTensor, G::kPerHead, G::kPerChannel, G::kPerBlock})
       specs.push_back({.dtype = dtype, .granularity = g});
   }
   specs.push_back({.dtype = dtype, .granularity = G::kPerTokenHead});

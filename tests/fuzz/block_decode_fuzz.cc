@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/half.h"
 #include "codec/scale_fit.h"
 #include "codec/tile.h"
 #include "tests/fuzz/byte_source.h"
@@ -17,7 +18,7 @@ namespace {
 KvSideSpec TakeSide(ByteSource& in) {
   KvSideSpec side;
   side.dtype = in.Pick(kAllKvCacheDtypes);
-  side.granularity = static_cast<ScaleGranularity>(in.Byte() % 7);
+  side.granularity = static_cast<ScaleGranularity>(in.Byte() % 8);
   side.group_size = side.granularity == ScaleGranularity::kPerGroup ? 32 << (in.Byte() % 3) : 0;
   return side;
 }
@@ -40,6 +41,9 @@ struct Tile {
       static_scales.channels = channels.data();
     } else if (IsStatic(spec.granularity)) {
       static_scales.head = StaticScale(in);
+    } else if (spec.granularity == ScaleGranularity::kPerBlock) {
+      static_scales.head =
+          HalfToFloat(static_cast<uint16_t>((in.Byte() << 8 | in.Byte()) % 0x7C00));
     }
   }
   // Within what ValidateStaticScales takes.

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/half.h"
 #include "codec/block_mean.h"
-#include "codec/correction.h"
+#include "codec/block_scale.h"
 #include "codec/fp8.h"
 #include "codec/int4.h"
 #include "codec/int8.h"
@@ -162,6 +162,7 @@ class GoldenBlockTest : public ::testing::Test {
       case ScaleGranularity::kPerChannel:
         return {begin + 3, begin + 3 + 128};
       case ScaleGranularity::kNone:
+      case ScaleGranularity::kPerBlock:
       case ScaleGranularity::kPerTokenHead:
       case ScaleGranularity::kPerTokenHeadU8:
       case ScaleGranularity::kPerGroup:
@@ -195,13 +196,13 @@ class GoldenBlockTest : public ::testing::Test {
           stored_scales = fitted.data();
         }
         HeadScales given = ScalesOfHead(side_spec, scales, head, spec.head_dim);
-        std::array<float, kMaxHeadDimOfSpec> corrected;
-        if (side_spec.HasCorrection()) {
-          const RangeUse use =
-              MeasureRange({x.data(), spec.block_size, spec.head_dim, side_spec.dtype, given});
+        std::array<float, kMaxHeadDimOfSpec> channels;
+        if (side_spec.HasBlockScale()) {
+          const uint16_t factor =
+              FitBlockScale({x.data(), spec.block_size, spec.head_dim, side_spec, given}).factor;
           *reinterpret_cast<uint16_t*>(
-              run + (side == 0 ? layout.k_correction : layout.v_correction)) = use.correction;
-          given = Corrected(given, use.correction, spec.head_dim, &corrected);
+              run + (side == 0 ? layout.k_block_scale : layout.v_block_scale)) = factor;
+          given = ScaledBy(given, factor, spec.head_dim, &channels);
         }
         EncodeTile(
             {.shape = {side == 0 ? KvSide::kKey : KvSide::kValue, spec.block_size, spec.head_dim},
@@ -238,11 +239,11 @@ class GoldenBlockTest : public ::testing::Test {
           stored_scales = expanded.data();
         }
         HeadScales given = ScalesOfHead(side_spec, scales, head, spec.head_dim);
-        std::array<float, kMaxHeadDimOfSpec> corrected;
-        if (side_spec.HasCorrection()) {
-          const auto* correction = reinterpret_cast<const uint16_t*>(
-              run + (side == 0 ? layout.k_correction : layout.v_correction));
-          given = Corrected(given, *correction, spec.head_dim, &corrected);
+        std::array<float, kMaxHeadDimOfSpec> channels;
+        if (side_spec.HasBlockScale()) {
+          const auto* factor = reinterpret_cast<const uint16_t*>(
+              run + (side == 0 ? layout.k_block_scale : layout.v_block_scale));
+          given = ScaledBy(given, *factor, spec.head_dim, &channels);
         }
         DecodeTile(
             {.shape = {side == 0 ? KvSide::kKey : KvSide::kValue, spec.block_size, spec.head_dim},

@@ -260,7 +260,7 @@ def correction(fmt, x, scale):
 
 
 def encode_side(side, fmt, granularity, x, static):
-    """x f32 [heads][tokens][channels] -> per head (scales, zero points, correction, lines as bytes), decoded f32, end codes."""
+    """x f32 [heads][tokens][channels] -> per head (scales, zero points, block scale, lines as bytes), decoded f32, end codes."""
     heads, tokens, channels = x.shape
     granularity, _, option = granularity.partition(":")
     dynamic = granularity in ("per_token_head", "per_group")
@@ -286,6 +286,11 @@ def encode_side(side, fmt, granularity, x, static):
             factor = correction(fmt, x[head], scale)
             factor_bytes = factor.astype("<f2").tobytes()
             scale = (np.asarray(scale, F32) * F32(factor)).astype(F32)
+        if granularity == "per_block":
+            amax = np.abs(np.where(np.isfinite(x[head]), x[head], F32(0))).max()
+            factor = np.minimum(F32(amax) / MAX_CODE[fmt], MAX_HALF).astype(F16)
+            factor_bytes = factor.astype("<f2").tobytes()
+            scale = F32(factor)
         stored = quantize(fmt, x[head], np.asarray(scale, F32), np.asarray(zero, F32))
         out.append((scale_bytes, zero_bytes, factor_bytes, lines(side, fmt, stored)))
         decoded.append(dequantize(fmt, stored, np.asarray(scale, F32), np.asarray(zero, F32)))
@@ -350,10 +355,12 @@ def block_specs():
     byte = "per_token_head_u8"
     specs += [(fmt, fmt, byte, byte, 2, 64) for fmt in ("int8", *NARROW)]
     specs += [("int6", "int4", byte, byte, 1, 128), ("int4", "int8", byte, byte, 2, 64)]
+    specs += [(fmt, fmt, "per_block", "per_block", 2, 64) for fmt in ("int8", "fp8_e4m3", "fp8_e5m2", "int4_sym")]
+    specs += [("int8", "int4_sym", "per_block", "per_head", 2, 64)]
     return specs
 
 
-DECODED = {("int4", "int4", "per_token_head_u8"), ("int8", "int8", "per_token_head_u8"),
+DECODED = {("int8", "int8", "per_block"), ("int4", "int4", "per_token_head_u8"), ("int8", "int8", "per_token_head_u8"),
            ("int5", "int5", "per_token_head_u8"),("int8", "int8", "per_token_head"), ("int4_sym", "int4_sym", "per_channel:fixed"), ("fp8_e4m3", "fp8_e4m3", "per_head:fixed"),
            ("int4_sym", "int4_sym", "per_channel"), ("fp8_e4m3", "fp8_e4m3", "per_head"),
            ("fp8_e5m2", "fp8_e5m2", "none"), ("int4_asym", "int4_asym", "per_group:32")}

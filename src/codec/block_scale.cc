@@ -1,4 +1,4 @@
-#include "codec/correction.h"
+#include "codec/block_scale.h"
 
 #include <algorithm>
 #include <bit>
@@ -28,7 +28,7 @@ struct Extent {
 };
 
 // inverse: 1 / (scale * largest code) per channel
-Extent Measure(const RangeArgs& args, const std::array<float, kMaxHeadDimOfSpec>& inverse) {
+Extent Measure(const BlockScaleArgs& args, const std::array<float, kMaxHeadDimOfSpec>& inverse) {
   const uint32_t one = MagnitudeBits(1.0f), most = MagnitudeBits(kMaxHalf);
   const auto head_dim = static_cast<size_t>(args.head_dim);
   Extent extent;
@@ -44,30 +44,37 @@ Extent Measure(const RangeArgs& args, const std::array<float, kMaxHeadDimOfSpec>
   return extent;
 }
 
-}  // namespace
-
-RangeUse MeasureRange(const RangeArgs& args) {
+BlockScale FitCorrection(const BlockScaleArgs& args) {
   CHECK_LE(args.head_dim, kMaxHeadDimOfSpec);
-  const float largest_code = LargestCode(args.dtype);
+  const float largest_code = LargestCode(args.side.dtype);
   std::array<float, kMaxHeadDimOfSpec> inverse{};
   for (size_t c = 0; c < static_cast<size_t>(args.head_dim); ++c) {
     const float* channels = args.static_scales.channels;
     inverse[c] = 1 / ((channels == nullptr ? args.static_scales.head : channels[c]) * largest_code);
   }
   const Extent extent = Measure(args, inverse);
-  RangeUse use{.reach = std::bit_cast<float>(extent.largest)};
+  BlockScale scale{.reach = std::bit_cast<float>(extent.largest)};
   const bool clipped =
       1000LL * extent.beyond > int64_t{kUncorrectedPerMille} * args.num_tokens * args.head_dim;
-  if (use.reach > kUncorrectedReach || clipped) use.correction = HalfNotBelow(use.reach);
-  return use;
+  if (scale.reach > kUncorrectedReach || clipped) scale.factor = HalfNotBelow(scale.reach);
+  return scale;
 }
 
-HeadScales Corrected(const HeadScales& scales, uint16_t correction, int head_dim,
-                     std::array<float, kMaxHeadDimOfSpec>* channels) {
-  const float factor = HalfToFloat(correction);
-  if (scales.channels == nullptr) return {.head = scales.head * factor};
+}  // namespace
+
+BlockScale FitBlockScale(const BlockScaleArgs& args) {
+  if (IsStatic(args.side.granularity)) return FitCorrection(args);
+  const size_t count = static_cast<size_t>(args.num_tokens) * static_cast<size_t>(args.head_dim);
+  const float amax = FiniteAmax({args.x, count});
+  return {.reach = 0, .factor = SymmetricScale(amax, LargestCode(args.side.dtype))};
+}
+
+HeadScales ScaledBy(const HeadScales& scales, uint16_t factor, int head_dim,
+                    std::array<float, kMaxHeadDimOfSpec>* channels) {
+  const float by = HalfToFloat(factor);
+  if (scales.channels == nullptr) return {.head = scales.head * by};
   for (size_t c = 0; c < static_cast<size_t>(head_dim); ++c) {
-    (*channels)[c] = scales.channels[c] * factor;
+    (*channels)[c] = scales.channels[c] * by;
   }
   return {.channels = channels->data()};
 }
