@@ -8,7 +8,9 @@
 Nothing here is a dependency of the product. Who takes part:
 
     turboquant, llama.cpp   build/bench/compare_llama: both in one process, turn by turn. llama.cpp
-                            is the libllama that tools/setup.sh installed.
+                            is the libllama that tools/setup.sh installed; a single sequence is
+                            filled with copies of its first 512 tokens, moved to their positions
+                            (depths but the last: whole 512s).
     ik_llama.cpp            llama-sweep-bench (depths) and llama-batched-bench (batches), built from
                             the source package ik-llama-cpp-python in <cache>/peers/ik-build with
                             GGML_NATIVE=ON and all cache types; --build-ik does it, and makes the
@@ -40,7 +42,6 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 IK_PACKAGE = "ik-llama-cpp-python==0.1.5"
 IK_TARGETS = ["llama-sweep-bench", "llama-batched-bench"]
-IK_TYPES = ["f16", "q8_0", "q4_0"]
 PREFILL_TOKENS = 512
 PYTHON_PEERS = {"OpenVINO GenAI": ("openvino_genai", "openvino_peer.py"),
                 "mistral.rs": ("mistralrs", "mistralrs_peer.py")}
@@ -118,7 +119,7 @@ def run_compare(args, threads, batch, depths, table):
         run([args.build / "bench" / "compare_llama", "-m", args.model, "-t", threads, "--batch",
              batch, "--depths", ",".join(map(str, depths)), "--ours", args.ours, "--llama",
              args.llama, "--prefill", PREFILL_TOKENS if batch == 1 else 0, "--decode", args.decode,
-             "--turns", args.turns, "--csv", file.name])
+             "--turns", args.turns, "--csv", file.name, *(["--copies"] if batch == 1 else [])])
         with open(file.name, newline="") as table_file:
             for row in csv.DictReader(table_file):
                 test = "prefill" if row["measure"].startswith("prefill") else "decode"
@@ -136,7 +137,7 @@ def nearest(depth, depths):
 
 def run_ik_depths(args, threads, depths, table):
     context = max(depths) // PREFILL_TOKENS * PREFILL_TOKENS + PREFILL_TOKENS
-    for kind in IK_TYPES:
+    for kind in args.ik_types:
         out = run([args.ik / "llama-sweep-bench", "-m", args.model, "-t", threads, "-c", context,
                    "-b", PREFILL_TOKENS, "-ub", PREFILL_TOKENS, "-fa", "on", "-ctk", kind, "-ctv", kind,
                    "-ngl", 0])
@@ -149,7 +150,7 @@ def run_ik_depths(args, threads, depths, table):
 
 def run_ik_batches(args, threads, batch, depth, table):
     context = batch * (depth + args.decode)
-    for kind in IK_TYPES:
+    for kind in args.ik_types:
         out = run([args.ik / "llama-batched-bench", "-m", args.model, "-t", threads, "-c", context,
                    "-b", PREFILL_TOKENS, "-ub", PREFILL_TOKENS, "-fa", "on", "-ctk", kind, "-ctv", kind,
                    "-npp", max(depth, 1), "-ntg", args.decode, "-npl", batch, "-ngl", 0])
@@ -254,6 +255,8 @@ def parse():
     parser.add_argument("--batches", type=numbers, default=[1, 4, 8, 16])
     parser.add_argument("--ours", default="int8,int4,f16", help="our cache formats")
     parser.add_argument("--llama", default="f16,q8_0", help="llama.cpp's cache formats")
+    parser.add_argument("--ik-types", type=lambda text: text.split(","), default=["f16", "q8_0", "q4_0"],
+                        help="ik_llama.cpp's cache formats")
     parser.add_argument("--decode", type=int, default=16, help="steps per turn")
     parser.add_argument("--turns", type=int, default=3, help="of compare_llama in a round")
     parser.add_argument("--rounds", type=int, default=3)
