@@ -182,6 +182,9 @@ Verb AddTune(CLI::App* program) {
       ->capture_default_str();
   verb->add_option("--probe", flags->tuning.probe, "format that sensitivities are measured with")
       ->capture_default_str();
+  verb->add_option("--least-v", flags->tuning.least_v,
+                   "one of the formats, below which V of no layer goes (few bits for V cost more "
+                   "at depth than short windows show)");
   verb->add_option("--ctx", flags->context, "tokens per window")
       ->check(CLI::Range(2, 1 << 26))
       ->capture_default_str();

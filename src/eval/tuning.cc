@@ -64,6 +64,8 @@ class Tuner {
   int num_layers_;
   int64_t total_, done_ = 0;
   std::vector<double> bits_;  // per value, of each format
+  size_t least_v_ = 0;        // index of options.least_v
+  double least_bits_ = 0;     // of the cheapest allocation
   double budget_ = 0;         // bits per value of the plans that are looked for
 };
 
@@ -157,17 +159,27 @@ Status Tuner::FindBits() {
     }
     bits_.push_back(bits);
   }
-  if (options_.budget_bits > 0 && bits_.front() > options_.budget_bits) {
+  if (!options_.least_v.empty()) {
+    const auto at = std::ranges::find(options_.formats, options_.least_v);
+    if (at == options_.formats.end()) {
+      return Fail(ErrorCode::kInvalidArgument, "tune: the least format of V, {}, is none of them",
+                  options_.least_v);
+    }
+    least_v_ = static_cast<size_t>(at - options_.formats.begin());
+  }
+  const std::string least = options_.formats.front() + "/" + options_.formats[least_v_];
+  TQ_ASSIGN_OR_RETURN(least_bits_, Bits(Uniform(least)));
+  if (options_.budget_bits > 0 && least_bits_ > options_.budget_bits) {
     return Fail(ErrorCode::kInvalidArgument, "a budget of {} bits per value: {} alone has {:.3f}",
-                options_.budget_bits, options_.formats.front(), bits_.front());
+                options_.budget_bits, least, least_bits_);
   }
   return {};
 }
 
 // Sides have a little more or less than half of both: what an allocation overshoots is taken off
-// the budget of the next one. The cheapest format alone fits.
+// the budget of the next one. The cheapest allocation alone fits.
 Result<Tuner::Layers> Tuner::BySensitivity(const Tuning& tuning) const {
-  const AllocationInput input = {tuning.sensitivities, tuning.weights, bits_};
+  const AllocationInput input = {tuning.sensitivities, tuning.weights, bits_, least_v_};
   double budget = budget_;
   for (;;) {
     const Allocation allocation = Allocate(input, budget);
@@ -267,8 +279,9 @@ Status CheckOptions(const TuningOptions& options) {
 std::vector<double> Tuner::Budgets(const Tuning& tuning) const {
   if (options_.budget_bits > 0) return {options_.budget_bits};
   std::vector<double> budgets;
-  for (double budget = bits_.front(); budget < bits_.back() + kBudgetStep; budget += kBudgetStep) {
-    const Allocation allocation = Allocate({tuning.sensitivities, tuning.weights, bits_}, budget);
+  for (double budget = least_bits_; budget < bits_.back() + kBudgetStep; budget += kBudgetStep) {
+    const Allocation allocation =
+        Allocate({tuning.sensitivities, tuning.weights, bits_, least_v_}, budget);
     if (Expected(tuning, allocation) <= options_.max_kl) budgets.push_back(budget);
   }
   return budgets;
@@ -328,8 +341,10 @@ Upgrade BestUpgrade(double sensitivity, const std::vector<double>& weights,
 
 Allocation Allocate(const AllocationInput& input, double budget_bits) {
   const size_t num_layers = input.sensitivities.k.size();
-  Allocation allocation = {std::vector<size_t>(num_layers, 0), std::vector<size_t>(num_layers, 0)};
-  double left = (budget_bits - input.bits.front()) * 2 * static_cast<double>(num_layers);
+  Allocation allocation = {std::vector<size_t>(num_layers, 0),
+                           std::vector<size_t>(num_layers, input.least_v)};
+  const double least = input.bits.front() + input.bits[input.least_v];
+  double left = (2 * budget_bits - least) * static_cast<double>(num_layers);
   for (;;) {
     Upgrade best;
     size_t* upgraded = nullptr;

@@ -33,7 +33,10 @@ struct TuningOptions {
   double budget_bits = 0, max_kl = 0;
   // Formats to choose from, one for a side, ascending in bits; at least two.
   std::vector<std::string> formats = {"int3", "int4", "int5", "int6", "int8"};
-  std::string probe = "int4";    // one of them
+  std::string probe = "int4";  // one of them
+  // The one of them below which no layer's V goes in an allocation; empty: the first. Few bits for
+  // V cost more at depth than short windows show (docs/decisions/007-formats-by-layer.md).
+  std::string least_v;
   EvaluationOptions evaluation;  // candidates and cache formats of it are not used
   // What an earlier call found with the same model, windows, formats and probe: used, and not
   // measured again. Not owned; null = measure.
@@ -67,11 +70,12 @@ struct AllocationInput {
   const SideCosts& sensitivities;
   const SideCosts& weights;
   const std::vector<double>& bits;
+  size_t least_v = 0;  // index of the format that V starts from
 };
 struct Allocation {
   std::vector<size_t> k, v;  // [num_layers], index of the format
 };
-// The cheapest formats alone may be over the budget: then they are the allocation.
+// The cheapest formats that are allowed may be over the budget: then they are the allocation.
 Allocation Allocate(const AllocationInput& input, double budget_bits);
 
 }  // namespace turboquant

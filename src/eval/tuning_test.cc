@@ -38,6 +38,15 @@ TEST(Allocate, AFormatThatIsNoBetterIsPassedOver) {
   EXPECT_THAT(allocation.v, ElementsAre(0));
 }
 
+TEST(Allocate, VStartsFromItsLeastFormat) {
+  const SideCosts sensitivities = {.k = {10, 1}, .v = {0.001, 0.001}};
+  // What V's one bit each takes is not there for K.
+  const Allocation allocation = Allocate({sensitivities, kWeights, kBits, /*least_v=*/1}, 4);
+  EXPECT_THAT(allocation.v, ElementsAre(1, 1));
+  EXPECT_THAT(allocation.k, ElementsAre(1, 1));
+  EXPECT_THAT(Allocate({sensitivities, kWeights, kBits}, 4).v, ElementsAre(0, 0));
+}
+
 TEST(Allocate, CheapestFormatsWhereNothingFits) {
   const SideCosts sensitivities = {.k = {1}, .v = {1}};
   EXPECT_THAT(Allocate({sensitivities, kWeights, kBits}, 1).k, ElementsAre(0));
