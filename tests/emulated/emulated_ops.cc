@@ -70,6 +70,8 @@ constexpr IntrinsicOp kOps[] = {
     {"abs_epi32", false, [](A) { return Store(_mm512_abs_epi32(SI(a))); }},
     {"add_epi32", false, [](AB) { return Store(_mm512_add_epi32(SI(a), SI(b))); }},
     {"sub_epi32", false, [](AB) { return Store(_mm512_sub_epi32(SI(a), SI(b))); }},
+    {"sub_epi8", false, [](AB) { return Store(_mm512_sub_epi8(SI(a), SI(b))); }},
+    {"shuffle_epi8", false, [](AB) { return Store(_mm512_shuffle_epi8(SI(a), SI(b))); }},
     {"mullo_epi32", false, [](AB) { return Store(_mm512_mullo_epi32(SI(a), SI(b))); }},
     {"slli_epi16 8", false, [](A) { return Store(_mm512_slli_epi16(SI(a), 8)); }},
     {"srli_epi16 4", false, [](A) { return Store(_mm512_srli_epi16(SI(a), 4)); }},

@@ -319,11 +319,22 @@ EMULATED_INT(_mm_add_epi32, __m128i, uint32_t, a + b)
 EMULATED_INT(_mm256_add_epi32, __m256i, uint32_t, a + b)
 EMULATED_INT(_mm512_add_epi32, __m512i, uint32_t, a + b)
 EMULATED_INT(_mm512_sub_epi32, __m512i, uint32_t, a - b)
+EMULATED_INT(_mm512_sub_epi8, __m512i, uint8_t, static_cast<uint8_t>(a - b))
 EMULATED_INT(_mm512_mullo_epi32, __m512i, uint32_t, a* b)
 EMULATED_INT(_mm512_and_si512, __m512i, uint32_t, a& b)
 EMULATED_INT(_mm512_or_si512, __m512i, uint32_t, a | b)
 EMULATED_INT(_mm512_xor_si512, __m512i, uint32_t, a ^ b)
 #undef EMULATED_INT
+
+// Bytes of x, within each 16, by the low bits of y; 0 where y has bit 7 set.
+EMULATED __m512i _mm512_shuffle_epi8(__m512i x, __m512i y) {
+  const auto xs = emulated::As<emulated::Vector<uint8_t, 64>>(x);
+  const auto ys = emulated::As<emulated::Vector<uint8_t, 64>>(y);
+  return emulated::MakeInt<__m512i, uint8_t>([&](unsigned i) {
+    const uint8_t from = ys.lane[i];
+    return from >= 128 ? uint8_t{0} : xs.lane[(i & ~15u) + (from & 15u)];
+  });
+}
 
 // Shifts by a count below the lane's width.
 #define EMULATED_SHIFT(name, Lane, expr)                         \

@@ -99,6 +99,8 @@ constexpr IntrinsicOp kOps[] = {
     {"abs_epi32", false, SI(_mm256_abs_epi32(x))},
     {"add_epi32", false, SI(_mm256_add_epi32(x, y))},
     {"sub_epi32", false, SI(_mm256_sub_epi32(x, y))},
+    {"sub_epi8", false, SI(_mm256_sub_epi8(x, y))},
+    {"shuffle_epi8", false, SI(_mm256_shuffle_epi8(x, y))},
     {"mullo_epi32", false, SI(_mm256_mullo_epi32(x, y))},
     {"slli_epi16 8", false, SI(_mm256_slli_epi16(x, 8))},
     {"srli_epi16 4", false, SI(_mm256_srli_epi16(x, 4))},

@@ -16,6 +16,7 @@
 #include "kernels/kernel_table.h"
 
 #define TURBOQUANT_INLINE inline __attribute__((always_inline))
+#define TURBOQUANT_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace turboquant::avx512 {
 namespace {
@@ -79,20 +80,41 @@ TURBOQUANT_INLINE float Max(__m512 x) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-// 8-bit lines: 4 codes a lane. 4-bit lines: two such planes, the codes 0..15 as they are.
+// Integer formats: kLines lines, one after the other, hold kPlanes planes of 4 codes a lane. What
+// is summed up is worth kMult times itself. narrow.h has more of them.
+//
+// 8-bit lines: one plane. 4-bit lines: two, the codes 0..15 as they are.
 struct Lines8 {
-  static constexpr int kPlanes = 1;
-  static TURBOQUANT_INLINE __m512i Plane(const uint8_t* line, int) {
+  static constexpr int kPlanes = 1, kLines = 1, kMult = 1;
+  template <int kPlane>
+  static TURBOQUANT_INLINE __m512i Plane(const uint8_t* line) {
     return _mm512_loadu_si512(line);
   }
 };
 struct Lines4 {
-  static constexpr int kPlanes = 2;
-  static TURBOQUANT_INLINE __m512i Plane(const uint8_t* line, int plane) {
-    const __m512i bytes = _mm512_loadu_si512(line);
-    return _mm512_and_si512(plane == 0 ? bytes : _mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15));
+  static constexpr int kPlanes = 2, kLines = 1, kMult = 1;
+  template <int kPlane>
+  static TURBOQUANT_INLINE __m512i Plane(const uint8_t* line) {
+    __m512i bytes = _mm512_loadu_si512(line);
+    if constexpr (kPlane == 1) bytes = _mm512_srli_epi16(bytes, 4);
+    return _mm512_and_si512(bytes, _mm512_set1_epi8(15));
   }
 };
+
+// body<0>(), body<1>(), .. body<kCount - 1>(): numbers of planes are known to the compiler.
+template <int kCount, int kFirst = 0, typename Body>
+TURBOQUANT_INLINE void Unrolled(const Body& body) {
+  if constexpr (kFirst < kCount) {
+    body.template operator()<kFirst>();
+    Unrolled<kCount, kFirst + 1>(body);
+  }
+}
+
+template <int kMult>
+TURBOQUANT_INLINE __m512i Times(__m512i x) {
+  static_assert(kMult == 1 || kMult == 2);
+  return kMult == 1 ? x : _mm512_slli_epi32(x, 1);
+}
 
 // Float formats. A line becomes kSteps x kParts vectors of floats. Vector [step][part] is
 // multiplied with RowValues(row, step) and summed into accumulator `part`; Merge makes the 16 lane

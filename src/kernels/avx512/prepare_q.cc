@@ -14,7 +14,7 @@ TURBOQUANT_INLINE __m512 Folded(const PrepareQArgs& args, const float* q, int c)
 }
 
 // sq of a row: 0 where q' is tiny, NaN where it is not finite.
-float ScaleOfRow(const PrepareQArgs& args, const float* q) {
+float ScaleOfRow(const PrepareQArgs& args, const float* q, float largest_code) {
   const __m512 infinity = _mm512_castsi512_ps(_mm512_set1_epi32(0x7F800000));
   __m512 max = _mm512_setzero_ps();
   __mmask16 finite = 0xFFFF;
@@ -25,7 +25,7 @@ float ScaleOfRow(const PrepareQArgs& args, const float* q) {
   }
   if (finite != 0xFFFF) return __builtin_nanf("");
   const float row_max = Max(max);
-  return row_max < kTinyMax ? 0.0f : row_max / kMaxQCode;
+  return row_max < kTinyMax ? 0.0f : row_max / largest_code;
 }
 
 // Codes of 16 channels to their place in the row; returns their sum.
@@ -45,7 +45,7 @@ void PrepareInteger(const PrepareQArgs& args) {
     const float* q = args.q + static_cast<size_t>(r) * args.q_stride;
     uint8_t* row = static_cast<uint8_t*>(args.out) + static_cast<size_t>(r) * row_bytes;
     uint8_t* tail = row + 2 * static_cast<size_t>(args.head_dim);
-    const float scale = ScaleOfRow(args, q);
+    const float scale = ScaleOfRow(args, q, kMaxQCode);
     std::memcpy(tail, &scale, sizeof(scale));
     for (int first = 0; first < args.head_dim; first += args.group_size) {
       int32_t sum = 0;
@@ -58,6 +58,26 @@ void PrepareInteger(const PrepareQArgs& args) {
       tail += sizeof(sum);
       std::memcpy(tail, &sum, sizeof(sum));
     }
+  }
+}
+
+// A byte per channel, in order; one group.
+void PrepareNarrow(const PrepareQArgs& args) {
+  const size_t row_bytes = PreparedRowBytes(args.head_dim, args.head_dim);
+  for (int r = 0; r < args.num_rows; ++r) {
+    const float* q = args.q + static_cast<size_t>(r) * args.q_stride;
+    uint8_t* row = static_cast<uint8_t*>(args.out) + static_cast<size_t>(r) * row_bytes;
+    const float scale = ScaleOfRow(args, q, kMaxNarrowQCode);
+    int32_t sum = 0;
+    for (int c = 0; c < args.head_dim; c += kLanes) {
+      const __m512i codes =
+          scale > 0 ? _mm512_cvtps_epi32(_mm512_div_ps(Folded(args, q, c), _mm512_set1_ps(scale)))
+                    : _mm512_setzero_si512();
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(row + c), _mm512_cvtepi32_epi8(codes));
+      sum += Sum(codes);
+    }
+    std::memcpy(row + args.head_dim, &scale, sizeof(scale));
+    std::memcpy(row + args.head_dim + sizeof(scale), &sum, sizeof(sum));
   }
 }
 
@@ -83,6 +103,7 @@ void PrepareQBf16(const PrepareQArgs& args) { PrepareFloat<false>(args); }
 void PrepareQInt8(const PrepareQArgs& args) { PrepareInteger(args); }
 void PrepareQFp8E4m3(const PrepareQArgs& args) { PrepareFloat<true>(args); }
 void PrepareQFp8E5m2(const PrepareQArgs& args) { PrepareFloat<true>(args); }
+void PrepareQNarrow(const PrepareQArgs& args) { PrepareNarrow(args); }
 void PrepareQInt4Sym(const PrepareQArgs& args) { PrepareInteger(args); }
 void PrepareQInt4Asym(const PrepareQArgs& args) { PrepareInteger(args); }
 

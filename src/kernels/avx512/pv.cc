@@ -3,6 +3,7 @@
 // line that was loaded serves all rows of the pass.
 #include "kernels/avx512/kernels.h"
 #include "kernels/avx512/lines.h"
+#include "kernels/avx512/narrow.h"
 
 namespace turboquant::avx512 {
 namespace {
@@ -107,33 +108,36 @@ TURBOQUANT_INLINE void Accumulate(const PvArgs& args, int row, int column, __m51
 template <typename Lines, int kRows, int kColumns>
 void IntegerPass(const Pass& pass, const CodedP& p) {
   const PvArgs& args = pass.args;
-  const int lines = args.num_tokens / (4 * Lines::kPlanes);
+  const int units = args.num_tokens / (4 * Lines::kPlanes);
   const uint8_t* rows = p.codes[pass.row];
   __m512i acc[kRows][kColumns];
   for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kColumns; ++c) acc[r][c] = _mm512_set1_epi32(p.bias[pass.row + r]);
+    for (int c = 0; c < kColumns; ++c) acc[r][c] = _mm512_setzero_si512();
   }
-  for (int line = 0; line < lines; ++line) {
-    const size_t offset = LineOffset(args, line, pass.column);
-    if (pass.prefetch) PrefetchLines(args, offset, kColumns);
-    for (int plane = 0; plane < Lines::kPlanes; ++plane) {
-      const uint8_t* quad = rows + 4 * DwordOfQuad(line * Lines::kPlanes + plane);
+  constexpr size_t kUnitBytes = size_t{Lines::kLines} * kLineBytes;
+  for (int unit = 0; unit < units; ++unit) {
+    const size_t offset = LineOffset(args, unit, pass.column) * Lines::kLines;
+    if (pass.prefetch) PrefetchLines(args, offset, kColumns * Lines::kLines);
+    Unrolled<Lines::kPlanes>([&]<int kPlane>() TURBOQUANT_INLINE_LAMBDA {
+      const uint8_t* quad = rows + 4 * DwordOfQuad(unit * Lines::kPlanes + kPlane);
       __m512i codes[kColumns];
       for (int c = 0; c < kColumns; ++c) {
-        codes[c] = Lines::Plane(args.v + offset + static_cast<size_t>(c) * kLineBytes, plane);
+        codes[c] =
+            Lines::template Plane<kPlane>(args.v + offset + static_cast<size_t>(c) * kUnitBytes);
       }
       for (int r = 0; r < kRows; ++r) {
         const __m512i row = _mm512_set1_epi32(LoadI32(quad + r * kMaxTileTokens));
         for (int c = 0; c < kColumns; ++c)
           acc[r][c] = _mm512_dpbusd_epi32(acc[r][c], row, codes[c]);
       }
-    }
+    });
   }
   for (int r = 0; r < kRows; ++r) {
     const int row = pass.row + r;
     for (int c = 0; c < kColumns; ++c) {
-      const __m512 sum =
-          _mm512_sub_ps(_mm512_cvtepi32_ps(acc[r][c]), _mm512_set1_ps(p.offset[row]));
+      const __m512i levels =
+          _mm512_add_epi32(Times<Lines::kMult>(acc[r][c]), _mm512_set1_epi32(p.bias[row]));
+      const __m512 sum = _mm512_sub_ps(_mm512_cvtepi32_ps(levels), _mm512_set1_ps(p.offset[row]));
       Accumulate(args, row, pass.column + c, _mm512_mul_ps(sum, _mm512_set1_ps(p.step[row])));
     }
   }
@@ -179,9 +183,10 @@ void FloatPass(const Pass& pass, const FloatP& p) {
 template <typename Lines, int kBias, bool kZeroPoints>
 struct IntegerFormat {
   using P = CodedP;
+  // At most 16 accumulators, 8 where the compiler keeps a line for several planes.
   static constexpr int MaxColumns(int rows) {
-    return rows <= 2 ? 8 : 4;
-  }  // at most 16 accumulators
+    return (rows <= 2 ? 8 : 4) / (Lines::kPlanes <= 2 ? 1 : 2);
+  }
   static void Prepare(const PvArgs& args, int r, const uint16_t* scales,
                       const uint16_t* zero_points, P& p) {
     CodeRow<kBias, kZeroPoints>(args, r, scales, zero_points, p);
@@ -274,6 +279,12 @@ void Pv(const PvArgs& args) {
   }
 }
 
+template <KvCacheDtype kDtype>
+void PvNarrow(const PvArgs& args) {
+  using Lines = NarrowLines<kDtype, false>;
+  Pv<IntegerFormat<Lines, Lines::kBias, false>>(args);
+}
+
 }  // namespace
 
 void PvF32(const PvArgs& args) { Pv<FloatFormat<LinesF32>>(args); }
@@ -282,6 +293,11 @@ void PvBf16(const PvArgs& args) { Pv<FloatFormat<LinesBf16>>(args); }
 void PvInt8(const PvArgs& args) { Pv<IntegerFormat<Lines8, 0, false>>(args); }
 void PvFp8E4m3(const PvArgs& args) { Pv<FloatFormat<LinesE4m3>>(args); }
 void PvFp8E5m2(const PvArgs& args) { Pv<FloatFormat<LinesE5m2>>(args); }
+void PvInt6(const PvArgs& args) { PvNarrow<KvCacheDtype::kInt6>(args); }
+void PvInt5(const PvArgs& args) { PvNarrow<KvCacheDtype::kInt5>(args); }
+void PvInt4(const PvArgs& args) { PvNarrow<KvCacheDtype::kInt4>(args); }
+void PvInt3(const PvArgs& args) { PvNarrow<KvCacheDtype::kInt3>(args); }
+void PvInt2(const PvArgs& args) { PvNarrow<KvCacheDtype::kInt2>(args); }
 void PvInt4Sym(const PvArgs& args) { Pv<IntegerFormat<Lines4, 8, false>>(args); }
 void PvInt4Asym(const PvArgs& args) { Pv<IntegerFormat<Lines4, 0, true>>(args); }
 

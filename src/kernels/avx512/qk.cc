@@ -4,6 +4,7 @@
 // whatever the pass around it looks like.
 #include "kernels/avx512/kernels.h"
 #include "kernels/avx512/lines.h"
+#include "kernels/avx512/narrow.h"
 
 namespace turboquant::avx512 {
 namespace {
@@ -66,11 +67,11 @@ void IntegerPass(const Pass& pass) {
         const uint8_t* next = pass.prefetch + static_cast<size_t>(line) * kLineBytes;
         for (int v = 0; v < kVectors; ++v) Prefetch(next + static_cast<size_t>(v) * vector_bytes);
       }
-      for (int plane = 0; plane < Lines::kPlanes; ++plane) {
-        const uint8_t* q = pass.q + 8 * (line * Lines::kPlanes + plane);
+      Unrolled<Lines::kPlanes>([&]<int kPlane>() TURBOQUANT_INLINE_LAMBDA {
+        const uint8_t* q = pass.q + 8 * (line * Lines::kPlanes + kPlane);
         __m512i codes[kVectors];
         for (int v = 0; v < kVectors; ++v) {
-          codes[v] = Lines::Plane(k + static_cast<size_t>(v) * vector_bytes, plane);
+          codes[v] = Lines::template Plane<kPlane>(k + static_cast<size_t>(v) * vector_bytes);
         }
         for (int r = 0; r < kRows; ++r) {
           const uint8_t* row = q + static_cast<size_t>(r) * pass.q_stride;
@@ -81,7 +82,7 @@ void IntegerPass(const Pass& pass) {
             lo[r][v] = _mm512_dpbusd_epi32(lo[r][v], codes[v], row_lo);
           }
         }
-      }
+      });
     }
     for (int r = 0; r < kRows; ++r) {
       const uint8_t* row_tail = tail + static_cast<size_t>(r) * pass.q_stride;
@@ -98,6 +99,52 @@ void IntegerPass(const Pass& pass) {
         }
         Flush(pass, r, v, group, term, scale);
       }
+    }
+  }
+}
+
+// Narrow formats: q is one byte per channel under one scale, and there is one channel group.
+template <typename Lines, int kRows, int kVectors>
+void NarrowPass(const Pass& pass) {
+  const QkArgs& args = pass.args;
+  const int units = args.head_dim / (4 * Lines::kPlanes);
+  constexpr size_t kUnitBytes = size_t{Lines::kLines} * kLineBytes;
+  const size_t vector_bytes = static_cast<size_t>(units) * kUnitBytes;
+  const uint8_t* tail = pass.q + static_cast<size_t>(args.head_dim);  // sq, sum
+  __m512i acc[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = _mm512_setzero_si512();
+  }
+  for (int unit = 0; unit < units; ++unit) {
+    const size_t offset = static_cast<size_t>(unit) * kUnitBytes;
+    if (pass.prefetch != nullptr) {
+      for (int v = 0; v < kVectors; ++v) {
+        const uint8_t* next = pass.prefetch + offset + static_cast<size_t>(v) * vector_bytes;
+        for (int line = 0; line < Lines::kLines; ++line) Prefetch(next + line * kLineBytes);
+      }
+    }
+    Unrolled<Lines::kPlanes>([&]<int kPlane>() TURBOQUANT_INLINE_LAMBDA {
+      __m512i codes[kVectors];
+      for (int v = 0; v < kVectors; ++v) {
+        codes[v] =
+            Lines::template Plane<kPlane>(pass.k + offset + static_cast<size_t>(v) * vector_bytes);
+      }
+      const uint8_t* q = pass.q + 4 * (unit * Lines::kPlanes + kPlane);
+      for (int r = 0; r < kRows; ++r) {
+        const __m512i row = _mm512_set1_epi32(LoadI32(q + static_cast<size_t>(r) * pass.q_stride));
+        for (int v = 0; v < kVectors; ++v) {
+          acc[r][v] = _mm512_dpbusd_epi32(acc[r][v], codes[v], row);
+        }
+      }
+    });
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const uint8_t* row_tail = tail + static_cast<size_t>(r) * pass.q_stride;
+    const __m512i bias = _mm512_set1_epi32(Lines::kBias * LoadI32(row_tail + 4));
+    const __m512 scale = _mm512_set1_ps(LoadF32(row_tail));
+    for (int v = 0; v < kVectors; ++v) {
+      const __m512i sum = _mm512_sub_epi32(Times<Lines::kMult>(acc[r][v]), bias);
+      Flush(pass, r, v, 0, _mm512_cvtepi32_ps(sum), scale);
     }
   }
 }
@@ -146,10 +193,10 @@ void FloatPass(const Pass& pass) {
   }
 }
 
-// The two families: which pass a block of rows and tokens takes.
+// The three families: which pass a block of rows and tokens takes.
 template <typename Lines, int kBias, bool kZeroPoints>
 struct IntegerFormat {
-  static constexpr int kLineChannels = 4 * Lines::kPlanes;
+  static constexpr int kUnitChannels = 4 * Lines::kPlanes, kUnitLines = 1;
   // 3 rows x 4 vectors x 2 accumulators = 24 of 32 registers; two planes a line leave room for 16.
   static constexpr int kMaxRows = 3;
   static constexpr int MaxVectors(int rows) { return Lines::kPlanes * rows <= 4 ? 4 : 2; }
@@ -158,9 +205,21 @@ struct IntegerFormat {
     IntegerPass<Lines, kBias, kZeroPoints, kRows, kVectors>(pass);
   }
 };
+template <KvCacheDtype kDtype>
+struct NarrowFormatPasses {
+  using Lines = NarrowLines<kDtype, true>;
+  static constexpr int kUnitChannels = 4 * Lines::kPlanes, kUnitLines = Lines::kLines;
+  static constexpr int kMaxRows = 4;
+  // At most 16 accumulators, 8 where the compiler keeps a line for several planes.
+  static constexpr int MaxVectors(int rows) { return Lines::kPlanes <= 2 || rows <= 2 ? 4 : 2; }
+  template <int kRows, int kVectors>
+  static void Run(const Pass& pass) {
+    NarrowPass<Lines, kRows, kVectors>(pass);
+  }
+};
 template <typename Lines>
 struct FloatFormat {
-  static constexpr int kLineChannels = Lines::kCodes;
+  static constexpr int kUnitChannels = Lines::kCodes, kUnitLines = 1;
   static constexpr int kMaxRows = 4;  // at most 16 accumulators
   static constexpr int MaxVectors(int rows) { return Lines::kParts * rows <= 4 ? 4 : 2; }
   template <int kRows, int kVectors>
@@ -173,7 +232,7 @@ template <typename Format, int kRows>
 void RowBlock(const QkArgs& args, int row) {
   const size_t q_stride = PreparedRowBytes(args.head_dim, args.group_size);
   const size_t vector_bytes =
-      static_cast<size_t>(args.head_dim / Format::kLineChannels) * kLineBytes;
+      static_cast<size_t>(args.head_dim / Format::kUnitChannels * Format::kUnitLines) * kLineBytes;
   for (int token = 0; token < args.num_tokens;) {
     const int vectors = (args.num_tokens - token) / kLanes;
     const size_t offset = static_cast<size_t>(token / kLanes) * vector_bytes;
@@ -230,6 +289,11 @@ void QkBf16(const QkArgs& args) { Qk<FloatFormat<LinesBf16>>(args); }
 void QkInt8(const QkArgs& args) { Qk<IntegerFormat<Lines8, 128, false>>(args); }
 void QkFp8E4m3(const QkArgs& args) { Qk<FloatFormat<LinesE4m3>>(args); }
 void QkFp8E5m2(const QkArgs& args) { Qk<FloatFormat<LinesE5m2>>(args); }
+void QkInt6(const QkArgs& args) { Qk<NarrowFormatPasses<KvCacheDtype::kInt6>>(args); }
+void QkInt5(const QkArgs& args) { Qk<NarrowFormatPasses<KvCacheDtype::kInt5>>(args); }
+void QkInt4(const QkArgs& args) { Qk<NarrowFormatPasses<KvCacheDtype::kInt4>>(args); }
+void QkInt3(const QkArgs& args) { Qk<NarrowFormatPasses<KvCacheDtype::kInt3>>(args); }
+void QkInt2(const QkArgs& args) { Qk<NarrowFormatPasses<KvCacheDtype::kInt2>>(args); }
 void QkInt4Sym(const QkArgs& args) { Qk<IntegerFormat<Lines4, 8, false>>(args); }
 void QkInt4Asym(const QkArgs& args) { Qk<IntegerFormat<Lines4, 0, true>>(args); }
 
