@@ -1,12 +1,6 @@
 // Narrow formats (codec/narrow.h) for the loop of formats.h: a step is a unit of lines. Planes are
-// taken out by shift and mask, codes become bytes by a byte shuffle or as they are, and vpmaddubsw
-// multiplies 32 bytes of codes with bytes of q or p.
-//
-//   level = kMult * byte - kBias
-//   int2, int3, int4   K: byte = level + 32 (1..63), V: byte = level
-//   int5               byte = code (0..31), level = 2 * code - 31
-//   int6               K: byte = code (0..63), level = 2 * code - 63; V: byte = code - 32, level =
-//   2 * byte + 1
+// taken out by shift and mask, codes become bytes (kernels/narrow_bytes.h) by a byte shuffle or as
+// they are, and vpmaddubsw multiplies 32 of them with bytes of q or p.
 //
 // 16-bit sums of two vpmaddubsw hold everywhere: 4 * 63 * 127 and 4 * 32 * 255 are below 2^15.
 #ifndef TURBOQUANT_KERNELS_AVX2_NARROW_H_
@@ -14,35 +8,22 @@
 
 #include <type_traits>
 
-#include "codec/narrow.h"
 #include "kernels/avx2/formats.h"
+#include "kernels/narrow_bytes.h"
 
 namespace turboquant::avx2 {
 
-// The byte that a code of a table format is multiplied as, for vpshufb.
-template <KvCacheDtype kDtype, bool kKey>
-struct LevelBytes {
-  alignas(32) int8_t bytes[32] = {};
-  constexpr LevelBytes() {
-    constexpr NarrowFormat kFormat = NarrowFormatOf(kDtype);
-    for (int i = 0; i < 32; ++i) {
-      bytes[i] = static_cast<int8_t>(kFormat.Level(i % (2 * kFormat.half)) + (kKey ? 32 : 0));
-    }
-  }
-};
-
 template <KvCacheDtype kDtype, bool kKey>
 struct NarrowLines : IntegerFormat {
-  static constexpr NarrowFormat kFormat = NarrowFormatOf(kDtype);
-  static constexpr bool kTable = kFormat.bits <= 4;
+  using Bytes = NarrowBytes<kDtype, kKey>;
+  static constexpr NarrowFormat kFormat = Bytes::kFormat;
   using Factor = std::conditional_t<kKey, int8_t, uint8_t>;
   static constexpr int kCodes = kFormat.CodesPerLane();
   static constexpr int kUnitLines = kFormat.num_lines;
   static constexpr int kMaxRows = 4;
   static constexpr bool kZeroPoint = false;
-  static constexpr int kMult = kTable ? 1 : 2;
-  static constexpr int kBias = kTable ? (kKey ? 32 : 0) : kFormat.bits == 5 ? 31 : kKey ? 63 : -1;
-  static constexpr LevelBytes<kDtype, kKey> kLevels = {};
+  static constexpr int kMult = Bytes::kMult, kBias = Bytes::kBias;
+  static constexpr LevelBytes<kDtype, kKey, 32> kLevels = {};
 
   // Bits of one part of plane `plane`, moved to bit `to` of every byte.
   template <int kFrom, int kBits, int kTo>
@@ -64,7 +45,7 @@ struct NarrowLines : IntegerFormat {
       code = _mm256_or_si256(
           code, Part<kFormat.high_bits * kPlane, kFormat.high_bits, kFormat.low_bits>(high));
     }
-    if constexpr (kTable) {
+    if constexpr (Bytes::kTable) {
       const __m256i table = _mm256_load_si256(reinterpret_cast<const __m256i*>(kLevels.bytes));
       return _mm256_shuffle_epi8(table, code);
     } else if constexpr (kFormat.bits == 6 && !kKey) {

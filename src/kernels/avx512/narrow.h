@@ -1,40 +1,21 @@
-// Narrow formats (codec/narrow.h): planes of a unit of lines as bytes for vpdpbusd.
-//
-//   level = kMult * byte - kBias
-//   int2, int3, int4   K: byte = level + 32 (1..63), V: byte = level
-//   int5               byte = code (0..31), level = 2 * code - 31
-//   int6               K: byte = code (0..63), level = 2 * code - 63
-//                      V: byte = code - 32, level = 2 * byte + 1
+// Narrow formats: planes of a unit of lines as bytes (kernels/narrow_bytes.h) for vpdpbusd.
 #ifndef TURBOQUANT_KERNELS_AVX512_NARROW_H_
 #define TURBOQUANT_KERNELS_AVX512_NARROW_H_
 
-#include "codec/narrow.h"
 #include "kernels/avx512/lines.h"
+#include "kernels/narrow_bytes.h"
 
 namespace turboquant::avx512 {
 namespace {
 
-// The byte that a code of a table format is multiplied as, for vpshufb.
-template <KvCacheDtype kDtype, bool kKey>
-struct LevelBytes {
-  alignas(64) int8_t bytes[64] = {};
-  constexpr LevelBytes() {
-    constexpr NarrowFormat kFormat = NarrowFormatOf(kDtype);
-    for (int i = 0; i < 64; ++i) {
-      bytes[i] = static_cast<int8_t>(kFormat.Level(i % (2 * kFormat.half)) + (kKey ? 32 : 0));
-    }
-  }
-};
-
 template <KvCacheDtype kDtype, bool kKey>
 struct NarrowLines {
-  static constexpr NarrowFormat kFormat = NarrowFormatOf(kDtype);
-  static constexpr bool kTable = kFormat.bits <= 4;
+  using Bytes = NarrowBytes<kDtype, kKey>;
+  static constexpr NarrowFormat kFormat = Bytes::kFormat;
   static constexpr int kPlanes = kFormat.num_planes;
   static constexpr int kLines = kFormat.num_lines;
-  static constexpr int kMult = kTable ? 1 : 2;
-  static constexpr int kBias = kTable ? (kKey ? 32 : 0) : kFormat.bits == 5 ? 31 : kKey ? 63 : -1;
-  static constexpr LevelBytes<kDtype, kKey> kLevels = {};
+  static constexpr int kMult = Bytes::kMult, kBias = Bytes::kBias;
+  static constexpr LevelBytes<kDtype, kKey, 64> kLevels = {};
 
   // Bits kFrom .. kFrom + kBits - 1 of every byte, moved to bit kTo.
   template <int kFrom, int kBits, int kTo>
@@ -54,7 +35,7 @@ struct NarrowLines {
       code = _mm512_or_si512(
           code, Part<kFormat.high_bits * kPlane, kFormat.high_bits, kFormat.low_bits>(high));
     }
-    if constexpr (kTable) {
+    if constexpr (Bytes::kTable) {
       return _mm512_shuffle_epi8(_mm512_loadu_si512(kLevels.bytes), code);
     } else if constexpr (kFormat.bits == 6 && !kKey) {
       return _mm512_sub_epi8(code, _mm512_set1_epi8(32));
