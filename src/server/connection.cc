@@ -155,10 +155,10 @@ class Connection {
   // cancelled: it would be computed for nobody.
   awaitable<bool> Generate(Answer* answer, Mailbox* mailbox, RequestId id, const HttpCall& call,
                            bool keep_alive) {
-    const auto result =
-        co_await ((answer->streams() ? Stream(answer, mailbox, call, keep_alive)
-                                     : Collect(answer, mailbox, call, keep_alive)) ||
-                  UntilClosed());
+    // By name: g++ 12 destroys a conditional operand of co_await twice.
+    awaitable<bool> answered = answer->streams() ? Stream(answer, mailbox, call, keep_alive)
+                                                 : Collect(answer, mailbox, call, keep_alive);
+    const auto result = co_await (std::move(answered) || UntilClosed());
     const bool* written = std::get_if<0>(&result);
     if (!answer->done()) {
       spdlog::debug("request {} cancelled: the client has gone", id.value);
